@@ -1,0 +1,207 @@
+"""Settings: frozen dataclasses, read once from TOML, environment and flags.
+
+Each default is here and nowhere else, with its reason beside it.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVad:
+    """`turn_detection: server_vad`: a turn ends after a fixed silence."""
+
+    threshold: float = 0.5
+    "Probability of speech from which a block counts as voiced (Silero's own recommendation)."
+    prefix_padding_ms: int = 300
+    "Audio kept from before the onset: soft consonants precede the detection."
+    silence_duration_ms: int = 500
+    "OpenAI's default; below 350 ms readers are cut at commas."
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What a client may change during a call (`session.update`)."""
+
+    instructions: str = (
+        "You are Visavis, a friendly assistant on a live video call. "
+        "Answer in one or two short, natural spoken sentences, in the language of the user. "
+        "No lists, markdown, code or emojis. Answer the question rather than describe the picture. "
+        "If you do not know something or cannot see it, say so, and ask when unsure."
+    )
+    "The advice of Qwen3-Omni's authors for audio-visual talk."
+    output_modalities: tuple[Literal["audio", "text"], ...] = ("audio",)
+    voice: str | None = None
+    "None leaves the choice to the engine."
+    turn_detection: ServerVad | None = field(default_factory=ServerVad)
+    "None is push-to-talk: the client commits."
+    transcribe: bool = True
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """Limits of a turn that no client changes."""
+
+    min_speech_ms: int = 120
+    "Voiced time before an onset is believed: clicks and most coughs are shorter."
+    min_voiced_ms: int = 200
+    "Voiced time in all without which a finished stretch is no turn: a cough is dropped."
+    max_turn_ms: int = 60_000
+    "A longer turn is submitted as it is and the rest begins the next one."
+    stall_s: float = 1.5
+    "A speaking caller whose packets stop for so long has ended the turn."
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutConfig:
+    prebuffer_ms: int = 60
+    "Least audio before the first block goes out."
+    max_delay_ms: int = 1_000
+    "The most that the start of a reply waits so that an engine with pauses is heard without holes."
+    rebuffer_ms: int = 120
+    "Audio gathered after an underrun before going on."
+    fade_ms: int = 10
+    "Fade at a flush: a hard cut clicks."
+    max_buffered_s: float = 600.0
+    "Audio beyond this is dropped and counted: an engine that never ends."
+
+
+@dataclass(frozen=True, slots=True)
+class CameraConfig:
+    fps: float = 2.0
+    "What Qwen3-Omni was trained on."
+    max_side: int = 1024
+    before_ms: int = 1_000
+    "Frames kept from before the speech."
+    max_frames: int = 24
+    "Per turn; a longer turn keeps frames spread over its whole length."
+    jpeg_quality: int = 85
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryConfig:
+    max_tokens: int = 3_000
+    "Context budget of a request; the embedded model has 4096 with its reply."
+    media_turns: int = 2
+    "Newest user turns sent with sound and pictures; older ones as text."
+
+
+@dataclass(frozen=True, slots=True)
+class WatchdogConfig:
+    first_delta_s: float = 30.0
+    "From request to the first delta of a response."
+    idle_delta_s: float = 20.0
+    "Between deltas."
+    response_s: float = 300.0
+    "A whole response, playout included."
+    transcript_s: float = 30.0
+    "How long a turn keeps its audio for a transcript that does not come."
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationConfig:
+    session: SessionConfig = field(default_factory=SessionConfig)
+    turns: TurnConfig = field(default_factory=TurnConfig)
+    playout: PlayoutConfig = field(default_factory=PlayoutConfig)
+    camera: CameraConfig = field(default_factory=CameraConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    host: str = "127.0.0.1"
+    "Loopback until there is a key."
+    port: int = 8080
+    keys: tuple[str, ...] = ()
+    "Bearer keys. Without any, only loopback is served."
+    origins: tuple[str, ...] = ()
+    "Other origins whose pages may call; the server's own is always allowed."
+    max_calls: int = 20
+    max_call_s: float = 3_600.0
+    max_body: int = 262_144
+    max_message: int = 262_144
+    "Bytes of one data-channel message: what browsers allow at most."
+    max_events_per_s: float = 50.0
+    drain_s: float = 10.0
+    "How long a shutdown waits for calls to end by themselves."
+
+
+@dataclass(frozen=True, slots=True)
+class IceServer:
+    urls: tuple[str, ...]
+    username: str | None = None
+    credential: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RtcConfig:
+    ice_servers: tuple[IceServer, ...] = ()
+    "None by default: a public STUN server learns who calls, and a dead one costs five seconds."
+    connect_s: float = 20.0
+    "From the answer to connected media."
+    dead_peer_s: float = 4.0
+    "No packet of any kind for so long is a dead peer."
+    max_loss_hold_ms: int = 60
+    "How long a gap is waited for before it is concealed: three packets."
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    name: Literal["local", "vllm", "scripted"] = "local"
+    url: str = "http://127.0.0.1:8000"
+    "Base URL of vLLM-Omni, or unix:///path for a socket."
+    model: str = "Qwen/Qwen3-Omni-30B-A3B-Instruct"
+    api_key: str | None = None
+    voice: str | None = None
+    connect_s: float = 5.0
+    first_delta_s: float = 30.0
+    idle_s: float = 20.0
+    max_tokens: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConfig:
+    """The embedded engine."""
+
+    cache_dir: Path | None = None
+    "None is $XDG_CACHE_HOME/visavis."
+    model: str = "qwen2.5-coder-1.5b-instruct"
+    "Name in the manifest, or a path to a GGUF file."
+    llm_url: str | None = None
+    "An OpenAI-compatible base URL used in place of the embedded language model."
+    llm_model: str | None = None
+    llm_api_key: str | None = None
+    whisper: str = "whisper-base"
+    "Name in the manifest, or a folder of a CTranslate2 Whisper."
+    language: str | None = None
+    "Two letters, or None: recognised per utterance."
+    threads: int = 0
+    "0 is physical cores minus one: the media needs one."
+    nice: int = 5
+    queue: int = 8
+    "Requests waiting at most; more are refused as busy."
+    max_tokens: int = 70
+    start_s: float = 180.0
+    "A start that takes longer has failed."
+
+
+@dataclass(frozen=True, slots=True)
+class TraceConfig:
+    dir: Path | None = None
+    "Where one JSONL per call goes: inputs, actions and marks, no media. None writes nothing."
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    server: ServerConfig = field(default_factory=ServerConfig)
+    rtc: RtcConfig = field(default_factory=RtcConfig)
+    conversation: ConversationConfig = field(default_factory=ConversationConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    local: LocalConfig = field(default_factory=LocalConfig)
+    trace: TraceConfig = field(default_factory=TraceConfig)

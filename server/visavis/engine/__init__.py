@@ -1,0 +1,115 @@
+"""What an engine is: it takes a `Request` and streams `Delta`s until `Done`.
+
+Types only, so that the sans-I/O core can share them with the engines.
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from ..audio import Pcm
+from ..frames import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AudioPart:
+    pcm: Pcm
+    "Mono, 24 kHz."
+    uuid: str
+    "Names this content in the engine's caches; unique per call."
+
+
+@dataclass(frozen=True, slots=True)
+class FramesPart:
+    frames: tuple[Frame, ...]
+    "At least one, in order of time."
+    uuid: str
+
+
+Part = TextPart | AudioPart | FramesPart
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One response to ask for. The last message is what is answered."""
+
+    call_id: str
+    messages: tuple[Message, ...]
+    voice: str | None = None
+    speak: bool = True
+    "False asks for text alone."
+    transcribe: bool = True
+    "Whether the caller wants to read what the user said."
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AudioDelta:
+    pcm: Pcm
+    "Mono, 24 kHz."
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptDelta:
+    """What the engine heard the user say in the last message; `final` ends it."""
+
+    text: str
+    final: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    call_id: str
+    name: str
+    arguments: str
+    "JSON, whole."
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    reason: Literal["stop", "length", "content_filter", "tool_calls"] = "stop"
+
+
+Delta = TextDelta | AudioDelta | TranscriptDelta | ToolCall | Usage | Done
+
+
+class Engine(Protocol):
+    def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Stream one response, `Done` last; `aclose()` of the generator stops the work on the engine.
+
+        Raises EngineError (EngineRefused, EngineBusy, EngineLost) and nothing else.
+        """
+        ...
+
+    async def ready(self) -> bool:
+        """Tell whether a request would be served now."""
+        ...
+
+    async def aclose(self) -> None: ...
