@@ -1,0 +1,269 @@
+"""The conversation's own events, free of any wire's names. Sans-I/O.
+
+A client event goes into `Conversation.receive_client`; a server event comes out inside `Notify`.
+`protocol/` maps both to a wire. Response ids are integers that count up from 1 within a call.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .config import SessionConfig
+from .history import Item
+
+# From the client.
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSession:
+    session: SessionConfig
+    "The whole new settings: the wire module has merged the change into the present ones."
+
+
+@dataclass(frozen=True, slots=True)
+class CreateItem:
+    """Put a text message into the history. Raises ClientEventError for a known id or unknown predecessor."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+    item_id: str | None = None
+    previous_item_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveItem:
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAudio:
+    """Push-to-talk: what was said since the last commit is a user turn (no response by itself)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearAudio:
+    """Push-to-talk: forget what was said since the last commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateResponse:
+    instructions: str | None = None
+    "In place of the session's, for this response only."
+    output_modalities: tuple[Literal["audio", "text"], ...] | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelGeneration:
+    """Stop generating; what is buffered still plays. Raises ClientEventError when nothing is generated."""
+
+    response_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearOutput:
+    """Stop playing (and generating) at once and cut the history to what was heard."""
+
+
+ClientEvent = (
+    UpdateSession
+    | CreateItem
+    | RetrieveItem
+    | CommitAudio
+    | ClearAudio
+    | CreateResponse
+    | CancelGeneration
+    | ClearOutput
+)
+
+# From the conversation.
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCreated:
+    session: SessionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUpdated:
+    session: SessionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechBegan:
+    item_id: str
+    "The user item that this speech will become."
+    at_ms: int
+    "On the input audio's clock, as are all `at_ms` of speech."
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechEnded:
+    item_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCommitted:
+    item_id: str
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputCleared:
+    """Buffered speech was dropped: the client asked, or it was a cough."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    item: Item
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDone:
+    item: Item
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRetrieved:
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTruncated:
+    item_id: str
+    audio_end_ms: int
+    "Milliseconds of the reply that were heard."
+    text: str
+    "What is left of it."
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptPart:
+    """More of what the user said."""
+
+    item_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptDone:
+    item_id: str
+    text: str
+    "The whole transcript."
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptFailed:
+    item_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCreated:
+    response_id: int
+    output_modalities: tuple[Literal["audio", "text"], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyBegan:
+    """The response has its (assistant) item; text and audio follow. Once per response at most."""
+
+    response_id: int
+    item: Item
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    response_id: int
+    item_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEnded:
+    """The reply's item is whole or was broken off; its `status` tells. Once per `ReplyBegan`."""
+
+    response_id: int
+    item: Item
+    previous_item_id: str | None
+
+
+ResponseStatus = Literal["completed", "cancelled", "failed", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseDone:
+    """Generation is over. Exactly once per `ResponseCreated`."""
+
+    response_id: int
+    status: ResponseStatus
+    reason: Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"] | None = None
+    "Of `cancelled` and `incomplete`."
+    error_code: str | None = None
+    error_message: str | None = None
+    "Of `failed`."
+    item: Item | None = None
+    "The reply, if there was one."
+    output_modalities: tuple[Literal["audio", "text"], ...] = ("audio",)
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutStarted:
+    response_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutStopped:
+    """Everything was played."""
+
+    response_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutCleared:
+    """Playing was cut short."""
+
+    response_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTimings:
+    """Stages of one turn, known so far. Sent when the reply is first heard and when it ends."""
+
+    response_id: int
+    item_id: str | None
+    "The user item that is answered."
+    marks_ms: dict[str, int] = field(default_factory=dict)
+    "Milliseconds after the end of speech (or after the request, if nobody spoke)."
+
+
+ServerEvent = (
+    SessionCreated
+    | SessionUpdated
+    | SpeechBegan
+    | SpeechEnded
+    | TurnCommitted
+    | InputCleared
+    | ItemAdded
+    | ItemDone
+    | ItemRetrieved
+    | ItemTruncated
+    | TranscriptPart
+    | TranscriptDone
+    | TranscriptFailed
+    | ResponseCreated
+    | ReplyBegan
+    | ReplyText
+    | ReplyEnded
+    | ResponseDone
+    | PlayoutStarted
+    | PlayoutStopped
+    | PlayoutCleared
+    | TurnTimings
+)
