@@ -1,0 +1,308 @@
+"""Endpointing: where a caller's turn begins and ends, from a stream of speech probabilities. Sans-I/O.
+
+All positions are samples at `audio.RATE` on the call's audio clock; there is no other time in here.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal, Protocol
+
+from .audio import BLOCK, RATE
+from .config import ServerVad, TurnConfig
+from .errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_PER_MS = RATE // 1000
+
+_LEAST_PROBABILITY = 0.01
+"No threshold goes below this: digital silence (0.0) is never speech."
+
+
+class Speech(Enum):
+    QUIET = auto()
+    SPEAKING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """The caller speaks. Followed by exactly one `SpeechStopped` or `SpeechDropped` of the same start."""
+
+    at: int
+    "Where the audio of the turn begins: the onset less the prefix padding, never inside the stretch before."
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    """A turn to be submitted: the samples `start` ≤ i < `end`.
+
+    After ``too_long`` the caller is (still) speaking: a `SpeechStarted` at `end` follows at once, except in
+    push-to-talk.
+    """
+
+    start: int
+    "Padding included: the `at` of its `SpeechStarted`."
+    end: int
+    "The last voiced sample, not the moment of the decision; of ``committed`` all that was received."
+    reason: Literal["silence", "too_long", "stalled", "committed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechDropped:
+    """What had started was no turn (a cough, or cleared by the client): undo what its start caused."""
+
+    start: int
+    end: int
+
+
+TurnEvent = SpeechStarted | SpeechStopped | SpeechDropped
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about a running turn, in samples."""
+
+    position: int
+    "Now."
+    start: int
+    voiced: int
+    "Voiced time so far."
+    silence: int
+    "Time since the last voiced sample."
+    probability: float
+    "Of speech in the newest block."
+
+
+class Endpointer(Protocol):
+    """Decides whether a turn is finished. Asked after every unvoiced block of a running turn."""
+
+    def finished(self, evidence: Evidence) -> bool: ...
+
+
+class FixedSilence:
+    """The turn is finished after `ServerVad.silence_duration_ms` without voice."""
+
+    def __init__(self, vad: ServerVad) -> None:
+        self._silence = vad.silence_duration_ms * _PER_MS
+
+    def finished(self, evidence: Evidence) -> bool:
+        return evidence.silence >= self._silence
+
+
+class TurnDetector:
+    """Feed every block in order with `receive`; it returns what happened.
+
+    `vad` of None is push-to-talk: nothing happens by itself, `commit` says what a turn is.
+    `endpointer` builds the decision for given settings and is called again by `reconfigure`.
+    Raises ConfigError when the maximum turn is shorter than its own onset.
+    """
+
+    def __init__(
+        self,
+        config: TurnConfig,
+        vad: ServerVad | None,
+        endpointer: Callable[[ServerVad], Endpointer] = FixedSilence,
+    ) -> None:
+        self._hysteresis = config.hysteresis
+        self._min_speech = config.min_speech_ms * _PER_MS
+        self._min_voiced = config.min_voiced_ms * _PER_MS
+        self._onset_window = max(config.onset_window_ms * _PER_MS, self._min_speech)
+        self._max_turn = config.max_turn_ms * _PER_MS
+        if self._max_turn < 2 * (self._onset_window + self._min_speech):
+            raise ConfigError(f"max_turn_ms = {config.max_turn_ms} is shorter than twice what an onset takes")
+        self._make_endpointer = endpointer
+        self._state = Speech.QUIET
+        self._position = 0
+        self._oldest = 0
+        self._probability = 0.0
+        self._above = False
+        "The newest block was voiced."
+        self._onset: deque[tuple[int, int]] = deque()
+        "Voiced (start, end) within the onset window, while QUIET."
+        # Of the running turn, while SPEAKING:
+        self._start = 0
+        self._voiced = 0
+        self._voiced_until = 0
+        self._continued = False
+        "It is the rest of a turn that became too long: submitted however short, since its beginning was."
+        self.reconfigure(vad)
+
+    @property
+    def state(self) -> Speech:
+        return self._state
+
+    @property
+    def position(self) -> int:
+        """End of the audio received so far."""
+        return self._position
+
+    @property
+    def oldest(self) -> int:
+        """The oldest sample that a later event can name; audio before it may be forgotten. Never falls."""
+        return self._oldest
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What is known about the running turn, None while QUIET."""
+        return self._evidence() if self._state is Speech.SPEAKING else None
+
+    def reconfigure(self, vad: ServerVad | None) -> None:
+        """Take new settings, from the next block on.
+
+        A turn that runs goes on under them. With None it stays open until `commit`, `end`, `clear` or the
+        maximum length, and everything in it counts as voiced.
+        """
+        self._vad = vad
+        if vad is None:
+            self._endpointer = None
+            self._padding = 0
+            self._above = False
+            self._onset.clear()
+        else:
+            self._endpointer = self._make_endpointer(vad)
+            # A padding that fills the whole turn would end it where it begins.
+            self._padding = min(vad.prefix_padding_ms * _PER_MS, self._max_turn // 2)
+
+    def receive(self, position: int, length: int, probability: float) -> tuple[TurnEvent, ...]:
+        """Take one block of `length` samples at `position` with its probability of speech, 0 to 1.
+
+        A gap before `position` counts as silence. Raises ValueError when the position goes back.
+        """
+        if position < self._position:
+            raise ValueError(f"block at {position}, but {self._position} samples are already received")
+        events: list[TurnEvent] = []
+        if position > self._position:
+            self._advance(position, 0.0, events)
+        end = position + length
+        while self._position < end:  # in steps, so that decisions do not hang on how audio is cut up
+            self._advance(min(end, self._position + BLOCK), probability, events)
+        return tuple(events)
+
+    def commit(self) -> SpeechStopped | None:
+        """End the turn here because the client says so; None when there is nothing to submit.
+
+        In push-to-talk the turn is everything since the last one (the newest `max_turn_ms` of it), otherwise
+        what passes for speech so far, however short. Only here a `SpeechStopped` may come without its
+        `SpeechStarted`.
+        """
+        if self._state is Speech.SPEAKING:
+            start = self._start
+        elif self._vad is None:
+            start = self._oldest
+        elif self._onset:
+            start = self._padded_onset()
+        else:
+            return None
+        if start == self._position:
+            return None
+        self._settle(self._position)
+        return SpeechStopped(start, self._position, "committed")
+
+    def end(self, reason: Literal["silence", "stalled"]) -> SpeechStopped | SpeechDropped | None:
+        """End a running turn at its last voiced sample, as a silence would; None while QUIET."""
+        return self._close(reason) if self._state is Speech.SPEAKING else None
+
+    def clear(self) -> SpeechDropped | None:
+        """Forget all audio received so far; the event tells of a turn that was running."""
+        dropped = SpeechDropped(self._start, self._position) if self._state is Speech.SPEAKING else None
+        self._settle(self._position)
+        return dropped
+
+    def _advance(self, end: int, probability: float, events: list[TurnEvent]) -> None:
+        since, self._position = self._position, end
+        self._probability = probability
+        voiced = self._is_voiced()
+        if self._state is Speech.SPEAKING:
+            self._go_on(since, voiced, events)
+        elif self._vad is not None:
+            self._watch(since, voiced, events)
+        if self._state is Speech.QUIET:
+            kept = (
+                self._max_turn if self._vad is None else self._padding + self._onset_window + self._min_speech
+            )
+            self._oldest = max(self._oldest, end - kept)
+
+    def _is_voiced(self) -> bool:
+        if self._vad is None:
+            return True
+        level = self._vad.threshold - (self._hysteresis if self._above else 0.0)
+        self._above = self._probability >= max(level, _LEAST_PROBABILITY)
+        return self._above
+
+    def _watch(self, since: int, voiced: bool, events: list[TurnEvent]) -> None:
+        """While QUIET: is this an onset?"""
+        horizon = self._position - self._onset_window
+        while self._onset and self._onset[0][1] <= horizon:
+            self._onset.popleft()
+        if not voiced:
+            return
+        self._onset.append((since, self._position))
+        voiced_time = sum(end - max(start, horizon) for start, end in self._onset)
+        if voiced_time >= self._min_speech:
+            self._begin(self._padded_onset(), events)
+            self._voiced = voiced_time
+            self._voiced_until = self._position
+            self._onset.clear()
+
+    def _padded_onset(self) -> int:
+        return max(self._onset[0][0] - self._padding, self._oldest)
+
+    def _go_on(self, since: int, voiced: bool, events: list[TurnEvent]) -> None:
+        """While SPEAKING: is the turn finished, or too long?"""
+        if not voiced and self._endpointer is not None and self._endpointer.finished(self._evidence()):
+            events.append(self._close("silence"))
+            return
+        while self._position - self._start > self._max_turn:
+            if voiced:
+                cut = self._start + self._max_turn
+                self._count(since, cut)
+                since = cut
+            event = self._close("too_long")
+            events.append(event)
+            if self._vad is None or isinstance(event, SpeechDropped):
+                return
+            self._begin(event.end, events)
+            self._continued = True
+        if voiced:
+            self._count(since, self._position)
+
+    def _count(self, since: int, until: int) -> None:
+        self._voiced += until - since
+        self._voiced_until = until
+
+    def _begin(self, start: int, events: list[TurnEvent]) -> None:
+        self._set_state(Speech.SPEAKING)
+        self._start = self._oldest = self._voiced_until = start
+        self._voiced = 0
+        self._continued = False
+        events.append(SpeechStarted(start))
+
+    def _close(self, reason: Literal["silence", "too_long", "stalled"]) -> SpeechStopped | SpeechDropped:
+        start, end = self._start, self._voiced_until
+        enough = 1 if self._continued else self._min_voiced
+        submitted = self._voiced >= enough
+        self._settle(end)
+        return SpeechStopped(start, end, reason) if submitted else SpeechDropped(start, end)
+
+    def _settle(self, end: int) -> None:
+        """Return to QUIET; what is before `end` belongs to no later turn."""
+        self._set_state(Speech.QUIET)
+        self._onset.clear()
+        self._oldest = end
+
+    def _evidence(self) -> Evidence:
+        return Evidence(
+            position=self._position,
+            start=self._start,
+            voiced=self._voiced,
+            silence=self._position - self._voiced_until,
+            probability=self._probability,
+        )
+
+    def _set_state(self, state: Speech) -> None:
+        if state is not self._state:
+            logger.debug("%s -> %s at sample %d", self._state.name, state.name, self._position)
+            self._state = state
