@@ -52,7 +52,7 @@ class TurnConfig:
     min_voiced_ms: int = 200
     "Voiced time in all without which a finished stretch is no turn: a cough is dropped."
     onset_window_ms: int = 180
-    "Within which `min_speech_ms` must lie: up to three unvoiced blocks do not undo an onset, clicks do not add up."
+    "Where `min_speech_ms` must lie: three unvoiced blocks do not undo an onset, yet clicks do not add up."
     hysteresis: float = 0.15
     "How far below the threshold a voiced stretch stays voiced (Silero's own recommendation)."
     max_turn_ms: int = 60_000
