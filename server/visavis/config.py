@@ -3,7 +3,7 @@
 Each default is here and nowhere else, with its reason beside it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -209,3 +209,7 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     local: LocalConfig = field(default_factory=LocalConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
+
+    def conversation_with(self, session: SessionConfig) -> ConversationConfig:
+        """Return the conversation's settings with a client's own session."""
+        return replace(self.conversation, session=session)

@@ -241,6 +241,16 @@ class TurnTimings:
     "The user item that is answered."
     marks_ms: dict[str, int] = field(default_factory=dict)
     "Milliseconds after the end of speech (or after the request, if nobody spoke)."
+    final: bool = False
+    "The turn is over."
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnding:
+    """The server will hang up."""
+
+    reason: str
+    seconds: int
 
 
 ServerEvent = (
@@ -266,4 +276,5 @@ ServerEvent = (
     | PlayoutStopped
     | PlayoutCleared
     | TurnTimings
+    | CallEnding
 )

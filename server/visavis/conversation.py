@@ -1,0 +1,540 @@
+"""The conversation: who has the floor, what was said, what was heard. Sans-I/O.
+
+Feed it with the `receive_*` methods and `pull_audio`, call `handle_timeout` when `next_timeout` is due, and
+after every call drain `next_action` until it returns None. It reads no clock and awaits nothing: `now` is
+monotonic seconds, positions are samples at 24 kHz.
+
+Two machines and one rule: `Speech` says whether the user is talking, `Floor` whether the assistant is;
+confirmed speech while the floor is not idle is a barge-in. Everything late is dropped by its response id.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Literal, assert_never
+
+from . import events as ev
+from .audio import RATE, Pcm
+from .config import ConversationConfig
+from .engine import AudioDelta, Delta, Done, Request, TextDelta, ToolCall, TranscriptDelta, Usage
+from .errors import ClientEventError, EngineError, EngineLost
+from .frames import Frame, FrameSampler
+from .history import History, Item
+from .playout import Playout
+from .tape import Tape
+from .turns import Speech, SpeechDropped, SpeechStarted, SpeechStopped, TurnDetector, TurnEvent
+from .vad import VoiceActivity
+
+logger = logging.getLogger(__name__)
+
+_TAIL = RATE // 10
+"Sound kept after the last voiced sample: final consonants are softer than the threshold."
+_SHORTEST_COMMIT = RATE // 10
+"OpenAI's own bound for a manual commit: 100 ms."
+
+
+class Floor(Enum):
+    """Whether the assistant is busy, and how far it is."""
+
+    IDLE = auto()
+    THINKING = auto()
+    SPEAKING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class StartResponse:
+    response_id: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class CancelResponse:
+    """The engine's work on this response is no longer wanted."""
+
+    response_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    event: ev.ServerEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A stage of a turn was reached."""
+
+    name: str
+    response_id: int
+    at: float
+
+
+Action = StartResponse | CancelResponse | Notify | Mark
+
+
+class _Stage(Enum):
+    GENERATING = auto()
+    DRAINING = auto()
+    "The engine is done, the caller still listens."
+
+
+@dataclass(slots=True)
+class _Response:
+    """The one live response."""
+
+    id: int
+    answers: str | None
+    "The user item it answers."
+    modalities: tuple[Literal["audio", "text"], ...]
+    started_at: float
+    last_delta_at: float
+    stage: _Stage = _Stage.GENERATING
+    delta_seen: bool = False
+    audio_seen: bool = False
+    item_id: str | None = None
+    usage: Usage | None = None
+    transcript: str = ""
+    marks: dict[str, float] = field(default_factory=dict)
+
+
+class Conversation:
+    """One call's talk.
+
+    `vad` turns a 20 ms block into a probability of speech. Client events that cannot be obeyed raise
+    ClientEventError and change nothing; nothing else raises.
+    """
+
+    def __init__(self, config: ConversationConfig, vad: VoiceActivity, call_id: str) -> None:
+        self.session = config.session
+        self.history = History(config.history, call_id)
+        self.floor = Floor.IDLE
+        self._config = config
+        self._call_id = call_id
+        self._vad = vad
+        self._turns = TurnDetector(config.turns, config.session.turn_detection)
+        self._playout = Playout(config.playout)
+        self._sampler = FrameSampler(config.camera)
+        self._tape = Tape()
+        self._actions: deque[Action] = deque()
+        self._response: _Response | None = None
+        self._wanted: ev.CreateResponse | None = None
+        "A response asked for while another was live."
+        self._responses = 0
+        self._items = 0
+        self._speech_item = ""
+        "The id that the speech now going on will have as an item."
+        self._reanswer = False
+        "The speech now going on broke off a response that nobody had heard yet."
+        self._last_user_item: str | None = None
+        self._awaited: dict[str, float] = {}
+        "User items without transcript, and until when one is waited for."
+        self._audio_at = 0.0
+
+    # What comes in.
+
+    def receive_audio(self, pcm: Pcm, now: float) -> None:
+        """Take the next block of the microphone, in order and without gaps."""
+        position = self._tape.end
+        self._tape.append(pcm)
+        self._audio_at = now
+        for event in self._turns.receive(position, len(pcm), self._vad.receive(pcm)):
+            self._receive_turn_event(event, now)
+        self._tape.forget_before(self._turns.oldest)
+
+    def wants_frame(self, at: int) -> bool:
+        """Tell whether the camera's picture at this position should be converted and given."""
+        return self._sampler.wants(at)
+
+    def receive_frame(self, frame: Frame, now: float) -> None:
+        self._sampler.receive(frame)
+
+    def receive_delta(self, response_id: int, delta: Delta, now: float) -> None:
+        """Take what the engine streamed; anything of a response that is not being generated is dropped."""
+        response = self._response
+        if response is None or response.id != response_id or response.stage is not _Stage.GENERATING:
+            return
+        response.last_delta_at = now
+        response.delta_seen = True
+        match delta:
+            case TranscriptDelta():
+                self._receive_transcript(response, delta, now)
+            case TextDelta():
+                self._mark(response, "first_text", now)
+                item = self._begin_reply(response)
+                self.history.extend_reply(item, delta.text, 0)
+                self._notify(ev.ReplyText(response.id, item, delta.text))
+            case AudioDelta():
+                if len(delta.pcm) and "audio" in response.modalities:
+                    self._mark(response, "first_audio", now)
+                    response.audio_seen = True
+                    item = self._begin_reply(response)
+                    self.history.extend_reply(item, "", self._playout.write(delta.pcm, now))
+            case Usage():
+                response.usage = delta
+            case Done("length"):
+                self._end_generation("incomplete", now, reason="max_output_tokens")
+            case Done("content_filter"):
+                self._end_generation("incomplete", now, reason="content_filter")
+            case Done():
+                self._end_generation("completed", now)
+            case ToolCall():
+                logger.warning("%s: dropped a call of %r: no tools were offered", self._call_id, delta.name)
+            case _:  # pragma: no cover
+                assert_never(delta)
+
+    def receive_failure(self, response_id: int, error: EngineError, now: float) -> None:
+        """End a response that the engine broke off. What is buffered of it still plays."""
+        response = self._response
+        if response is None or response.id != response_id or response.stage is not _Stage.GENERATING:
+            return
+        self._end_generation("failed", now, error=error)
+
+    def receive_client(self, event: ev.ClientEvent, now: float) -> None:
+        """Obey the client, or raise ClientEventError and change nothing."""
+        match event:
+            case ev.UpdateSession():
+                self._update_session(event)
+            case ev.CreateItem():
+                self._create_item(event)
+            case ev.RetrieveItem():
+                self._notify(ev.ItemRetrieved(self._known_item(event.item_id)))
+            case ev.CommitAudio():
+                self._commit_audio(now)
+            case ev.ClearAudio():
+                self._turns.clear()
+                self._notify(ev.InputCleared())
+            case ev.CreateResponse():
+                if self._response is not None and self._response.stage is _Stage.GENERATING:
+                    raise ClientEventError(
+                        "A response is being generated; cancel it or wait for its response.done.",
+                        code="conversation_already_has_active_response",
+                    )
+                self._respond(event, now)
+            case ev.CancelGeneration():
+                self._cancel_generation(event, now)
+            case ev.ClearOutput():
+                self._interrupt(now, "client_cancelled")
+            case _:  # pragma: no cover
+                assert_never(event)
+
+    def pull_audio(self, samples: int, now: float) -> Pcm:
+        """Return the next block for the caller, always full; what is handed out counts as heard."""
+        was_started = self._playout.started
+        pcm = self._playout.read(samples, now)
+        response = self._response
+        if response is not None:
+            if self._playout.started and not was_started:
+                self._mark(response, "first_sent", now)
+                self._set_floor(Floor.SPEAKING)
+                self._notify(ev.PlayoutStarted(response.id))
+                self._notify_timings(response)
+            if response.stage is _Stage.DRAINING and self._playout.finished:
+                self._notify(ev.PlayoutStopped(response.id))
+                self._release_floor(now)
+        return pcm
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due: no state lasts for ever."""
+        if self._turns.state is Speech.SPEAKING and now >= self._audio_at + self._config.turns.stall_s:
+            ended = self._turns.end("stalled")
+            assert ended is not None
+            self._receive_turn_event(ended, now)
+        for item_id in [item_id for item_id, due in self._awaited.items() if now >= due]:
+            self._fail_transcript(item_id, "No transcript came in time.")
+        response = self._response
+        if response is None or now < self._response_deadline(response):
+            return
+        if response.stage is _Stage.GENERATING:
+            waited = now - response.last_delta_at
+            self._actions.append(CancelResponse(response.id))
+            self._end_generation(
+                "failed", now, error=EngineLost(f"The engine was silent for {waited:.0f} s.")
+            )
+        if self._response is response and now >= response.started_at + self._config.watchdog.response_s:
+            self._interrupt(now, "client_cancelled")
+
+    def next_timeout(self) -> float | None:
+        """Return when `handle_timeout` is next due, or None if nothing is waited for."""
+        due = list(self._awaited.values())
+        if self._turns.state is Speech.SPEAKING:
+            due.append(self._audio_at + self._config.turns.stall_s)
+        if self._response is not None:
+            due.append(self._response_deadline(self._response))
+        return min(due, default=None)
+
+    def next_action(self) -> Action | None:
+        return self._actions.popleft() if self._actions else None
+
+    @property
+    def position(self) -> int:
+        """Samples of the microphone received so far."""
+        return self._tape.end
+
+    # The user's side.
+
+    def _receive_turn_event(self, event: TurnEvent, now: float) -> None:
+        match event:
+            case SpeechStarted():
+                self._speech_item = self._new_item_id()
+                self._notify(ev.SpeechBegan(self._speech_item, _ms(event.at)))
+                self._barge_in(now)
+            case SpeechStopped():
+                detection = self.session.turn_detection
+                if detection is not None:
+                    self._notify(ev.SpeechEnded(self._speech_item, _ms(event.end)))
+                self._commit_turn(self._speech_item, event.start, event.end, now)
+                if detection is not None and detection.create_response:
+                    spoken_until = now - (self._tape.end - event.end) / RATE
+                    self._respond(ev.CreateResponse(), now, spoken_until)
+            case SpeechDropped():
+                self._notify(ev.SpeechEnded(self._speech_item, _ms(event.end)))
+                self._notify(ev.InputCleared())
+                if self._reanswer:
+                    self._respond(ev.CreateResponse(), now)
+            case _:  # pragma: no cover
+                assert_never(event)
+
+    def _barge_in(self, now: float) -> None:
+        """Confirmed speech takes the floor: the one rule that couples the two machines."""
+        detection = self.session.turn_detection
+        self._reanswer = False
+        if self._response is None or detection is None or not detection.interrupt_response:
+            return
+        self._reanswer = self.floor is Floor.THINKING
+        self._wanted = None
+        self._mark(self._response, "barge_in", now)
+        self._interrupt(now, "turn_detected")
+
+    def _commit_turn(self, item_id: str, start: int, end: int, now: float) -> None:
+        """Make a user item of the sound between two positions and of the frames seen meanwhile."""
+        previous = self.history.append_user_turn(
+            item_id, self._tape.cut(start, end + _TAIL), self._sampler.take(start, end)
+        )
+        self._last_user_item = item_id
+        if self.session.transcribe:
+            self._awaited[item_id] = now + self._config.watchdog.transcript_s
+        self._notify(ev.TurnCommitted(item_id, previous))
+        self._notify_item(item_id, previous)
+
+    def _commit_audio(self, now: float) -> None:
+        buffered = self._tape.end - self._turns.oldest
+        if self.session.turn_detection is None and buffered < _SHORTEST_COMMIT:
+            raise ClientEventError(
+                f"The buffer has {_ms(buffered)} ms of sound; at least 100 ms are needed.",
+                code="input_audio_buffer_commit_empty",
+            )
+        if self._turns.state is Speech.QUIET:
+            self._speech_item = self._new_item_id()
+        stopped = self._turns.commit()
+        if stopped is None:
+            raise ClientEventError("Nobody was speaking.", code="input_audio_buffer_commit_empty")
+        self._receive_turn_event(stopped, now)
+
+    def _create_item(self, event: ev.CreateItem) -> None:
+        item_id = event.item_id or self._new_item_id()
+        if self.history.get(item_id) is not None:
+            raise ClientEventError(
+                f"There is an item {item_id!r} already.", code="item_exists", param="item.id"
+            )
+        if event.previous_item_id not in (None, "root"):
+            self._known_item(event.previous_item_id, "previous_item_id")
+        frames: tuple[Frame, ...] = ()
+        if event.role == "user":
+            frames = self._sampler.take(self._tape.end, self._tape.end)
+            self._last_user_item = item_id
+        previous = self.history.append_text(item_id, event.role, event.text, frames, event.previous_item_id)
+        self._notify_item(item_id, previous)
+
+    def _update_session(self, event: ev.UpdateSession) -> None:
+        if event.session.turn_detection != self.session.turn_detection:
+            self._turns.reconfigure(event.session.turn_detection)
+        self.session = event.session
+        self._notify(ev.SessionUpdated(self.session))
+
+    def _receive_transcript(self, response: _Response, delta: TranscriptDelta, now: float) -> None:
+        item_id = response.answers
+        if item_id is None or item_id not in self._awaited:
+            return
+        response.transcript += delta.text
+        if not delta.final:
+            self._notify(ev.TranscriptPart(item_id, delta.text))
+            return
+        self._mark(response, "transcript", now)
+        del self._awaited[item_id]
+        self.history.set_transcript(item_id, response.transcript)
+        self._notify(ev.TranscriptDone(item_id, response.transcript))
+
+    def _fail_transcript(self, item_id: str, message: str) -> None:
+        del self._awaited[item_id]
+        self.history.fail_transcript(item_id)
+        self._notify(ev.TranscriptFailed(item_id, message))
+
+    # The assistant's side.
+
+    def _respond(self, create: ev.CreateResponse, now: float, spoken_until: float | None = None) -> None:
+        """Ask the engine for a response, or remember to once the floor is free."""
+        if self._response is not None:
+            self._wanted = create
+            return
+        self._responses += 1
+        modalities = create.output_modalities or self.session.output_modalities
+        response = _Response(self._responses, self._last_user_item, modalities, now, now)
+        if spoken_until is not None:
+            response.marks["speech_end"] = spoken_until
+        self._response = response
+        self._reanswer = False
+        self._playout.begin()
+        self._mark(response, "turn_end", now)
+        self._set_floor(Floor.THINKING)
+        self._notify(ev.ResponseCreated(response.id, modalities))
+        request = Request(
+            call_id=self._call_id,
+            messages=self.history.messages(create.instructions or self.session.instructions),
+            voice=self.session.voice,
+            speak="audio" in modalities,
+            transcribe=self.session.transcribe,
+            temperature=self.session.temperature if create.temperature is None else create.temperature,
+            max_tokens=create.max_output_tokens or self.session.max_output_tokens,
+        )
+        self._actions.append(StartResponse(response.id, request))
+
+    def _begin_reply(self, response: _Response) -> str:
+        if response.item_id is None:
+            response.item_id = self._new_item_id()
+            previous = self.history.begin_reply(response.item_id, "audio" in response.modalities)
+            item = self._known_item(response.item_id)
+            self._notify(ev.ReplyBegan(response.id, item, previous))
+        return response.item_id
+
+    def _end_generation(
+        self,
+        status: ev.ResponseStatus,
+        now: float,
+        *,
+        reason: Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
+        | None = None,
+        error: EngineError | None = None,
+    ) -> None:
+        """Close the live response's books: exactly one `ResponseDone`. The playout may go on."""
+        response = self._response
+        assert response is not None
+        response.stage = _Stage.DRAINING
+        item: Item | None = None
+        if response.item_id is not None:
+            self.history.end_reply(response.item_id, completed=status == "completed")
+            item = self._known_item(response.item_id)
+            self._notify(ev.ReplyEnded(response.id, item, self.history.previous_id(response.item_id)))
+        if status in ("completed", "incomplete") and response.answers in self._awaited:
+            self._fail_transcript(response.answers, "The engine gave no transcript.")
+        self._mark(response, "done", now)
+        usage = response.usage
+        self._notify(
+            ev.ResponseDone(
+                response.id,
+                status,
+                reason,
+                error_code=error.code if error else None,
+                error_message=str(error) if error else None,
+                item=item,
+                output_modalities=response.modalities,
+                input_tokens=usage.input_tokens if usage else None,
+                output_tokens=usage.output_tokens if usage else None,
+            )
+        )
+        self._playout.end(now)
+        if not response.audio_seen:
+            self._release_floor(now)
+
+    def _cancel_generation(self, event: ev.CancelGeneration, now: float) -> None:
+        response = self._response
+        if response is None or response.stage is not _Stage.GENERATING:
+            raise ClientEventError("No response is being generated.", code="response_cancel_not_active")
+        if event.response_id not in (None, response.id):
+            raise ClientEventError(
+                "That response is not being generated.",
+                code="response_cancel_not_active",
+                param="response_id",
+            )
+        self._actions.append(CancelResponse(response.id))
+        self._end_generation("cancelled", now, reason="client_cancelled")
+
+    def _interrupt(self, now: float, reason: Literal["turn_detected", "client_cancelled"]) -> None:
+        """Silence the assistant and cut the history to what was heard."""
+        response = self._response
+        if response is None:
+            return
+        started = self._playout.started
+        heard = self._playout.flush()
+        if response.stage is _Stage.GENERATING:
+            self._actions.append(CancelResponse(response.id))
+            self._end_generation("cancelled", now, reason=reason)
+        if started:
+            self._notify(ev.PlayoutCleared(response.id))
+        if response.audio_seen and response.item_id is not None:
+            text = self.history.truncate(response.item_id, heard)
+            self._notify(ev.ItemTruncated(response.item_id, _ms(heard), text))
+        if self._response is response:
+            self._release_floor(now)
+
+    def _release_floor(self, now: float) -> None:
+        response, self._response = self._response, None
+        assert response is not None
+        self._set_floor(Floor.IDLE)
+        self._notify_timings(response, final=True)
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            self._respond(wanted, now)
+
+    def _response_deadline(self, response: _Response) -> float:
+        watchdog = self._config.watchdog
+        whole = response.started_at + watchdog.response_s
+        if response.stage is _Stage.DRAINING:
+            return whole
+        patience = watchdog.idle_delta_s if response.delta_seen else watchdog.first_delta_s
+        return min(whole, response.last_delta_at + patience)
+
+    # Small things.
+
+    def _new_item_id(self) -> str:
+        self._items += 1
+        return f"item_{self._call_id}_{self._items}"
+
+    def _known_item(self, item_id: str | None, param: str = "item_id") -> Item:
+        item = self.history.get(item_id) if item_id is not None else None
+        if item is None:
+            raise ClientEventError(f"There is no item {item_id!r}.", code="item_not_found", param=param)
+        return item
+
+    def _set_floor(self, floor: Floor) -> None:
+        logger.debug("%s: floor %s -> %s", self._call_id, self.floor.name, floor.name)
+        self.floor = floor
+
+    def _notify(self, event: ev.ServerEvent) -> None:
+        self._actions.append(Notify(event))
+
+    def _notify_item(self, item_id: str, previous: str | None) -> None:
+        item = self._known_item(item_id)
+        self._notify(ev.ItemAdded(item, previous))
+        self._notify(ev.ItemDone(item, previous))
+
+    def _notify_timings(self, response: _Response, *, final: bool = False) -> None:
+        origin = response.marks.get("speech_end", response.started_at)
+        marks = {name: round((at - origin) * 1000) for name, at in response.marks.items()}
+        self._notify(ev.TurnTimings(response.id, response.answers, marks, final))
+
+    def _mark(self, response: _Response, name: str, now: float) -> None:
+        """Note the first time that a stage is reached."""
+        if name not in response.marks:
+            response.marks[name] = now
+            self._actions.append(Mark(name, response.id, now))
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // RATE
+
+
+def actions_of(conversation: Conversation) -> Iterable[Action]:
+    """Drain what the conversation wants done."""
+    while (action := conversation.next_action()) is not None:
+        yield action

@@ -1,0 +1,220 @@
+"""One call: feeds the conversation, drains it, and turns its actions into I/O."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+
+import numpy as np
+
+from . import events as ev
+from .audio import BLOCK, Pcm
+from .config import Config, SessionConfig
+from .conversation import CancelResponse, Conversation, Mark, Notify, StartResponse
+from .engine import Engine
+from .errors import ClientEventError, EngineError
+from .frames import Frame
+from .protocol.realtime import RealtimeProtocol
+from .rtc import Peer
+from .trace import CallTrace
+from .vad import VoiceActivity
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """One caller. `answer` once, then `run` until the call is over; `hang_up` ends it from outside.
+
+    It is its peer's handler: the peer calls it on the event loop with sound, pictures and messages. A fault
+    in here or in the engine ends this call and no other.
+    """
+
+    def __init__(
+        self,
+        call_id: str,
+        config: Config,
+        settings: SessionConfig,
+        engine: Engine,
+        vad: VoiceActivity,
+        trace: CallTrace,
+    ) -> None:
+        self.call_id = call_id
+        self._config = config
+        self._engine = engine
+        self._trace = trace
+        self._conversation = Conversation(config.conversation_with(settings), trace.listen_to(vad), call_id)
+        self._protocol = RealtimeProtocol(call_id, config.engine.model)
+        self._peer = Peer(config.rtc, config.conversation.camera, self)
+        self._loop = asyncio.get_running_loop()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._responses: dict[int, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._over = asyncio.Event()
+        self._reason = ""
+        self._allowance = config.server.max_events_per_s
+        self._allowance_at = self._loop.time()
+
+    # From outside.
+
+    async def answer(self, offer_sdp: str) -> str:
+        """Take the caller's offer and return the answer. Raises SignallingError for an offer that is no use."""
+        return await self._peer.answer(offer_sdp)
+
+    async def run(self) -> None:
+        """Live until the caller or the server hangs up; nothing of the call remains afterwards."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                recording = tasks.create_task(self._trace.run())
+                self._drain()
+                try:
+                    async with asyncio.timeout(self._config.server.max_call_s):
+                        await self._over.wait()
+                except TimeoutError:
+                    self._send(ev.CallEnding("The call has reached its greatest length.", 0))
+                    self._reason = "greatest length reached"
+                recording.cancel()
+                for response in self._responses.values():
+                    response.cancel()
+        finally:
+            self._tasks = None
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._peer.aclose()
+            await self._trace.aclose()
+            logger.info("%s: call over: %s", self.call_id, self._reason or "cancelled")
+
+    def hang_up(self, reason: str) -> None:
+        """End the call soon; `run` returns."""
+        if not self._over.is_set():
+            self._reason = reason
+            self._over.set()
+
+    def announce_end(self, seconds: float) -> None:
+        """Tell the caller that the server is going away."""
+        self._send(ev.CallEnding("The server is shutting down.", round(seconds)))
+
+    # What the peer calls.
+
+    def receive_audio(self, pcm: Pcm) -> None:
+        with self._feeding() as now:
+            self._conversation.receive_audio(pcm, now)
+            self._trace.audio(len(pcm), now)
+
+    def wants_frame(self, at: int) -> bool:
+        with self._feeding() as now:
+            wanted = self._conversation.wants_frame(at)
+            self._trace.frame_offered(at, wanted, now)
+            return wanted
+        return False
+
+    def receive_frame(self, frame: Frame) -> None:
+        with self._feeding() as now:
+            self._trace.frame(frame, now)
+            self._conversation.receive_frame(frame, now)
+
+    def pull_audio(self) -> Pcm:
+        with self._feeding() as now:
+            self._trace.pull(BLOCK, now)
+            return self._conversation.pull_audio(BLOCK, now)
+        return np.zeros(BLOCK, np.int16)
+
+    def receive_message(self, text: str) -> None:
+        with self._feeding() as now:
+            try:
+                self._spend_allowance(now)
+                event = self._protocol.decode(text, self._conversation.session)
+                self._trace.client(event, now)
+                self._conversation.receive_client(event, now)
+            except ClientEventError as error:
+                self._peer.send_message(self._protocol.encode_error(error))
+
+    def channel_opened(self) -> None:
+        with self._feeding():
+            self._send(ev.SessionCreated(self._conversation.session))
+
+    def connected(self) -> None:
+        logger.info("%s: media connected", self.call_id)
+
+    def closed(self, reason: str) -> None:
+        self.hang_up(reason)
+
+    # Actions into I/O.
+
+    @contextmanager
+    def _feeding(self) -> Iterator[float]:
+        """Give the time for one input, then do what the conversation wants done."""
+        try:
+            yield self._loop.time()
+            self._drain()
+        except Exception:
+            logger.exception("%s: internal error, the call is closed", self.call_id)
+            self.hang_up("internal error")
+
+    def _drain(self) -> None:
+        if self._tasks is None:
+            return
+        while (action := self._conversation.next_action()) is not None:
+            self._trace.action(action)
+            match action:
+                case StartResponse(response_id):
+                    task = self._tasks.create_task(self._respond(action))
+                    self._responses[response_id] = task
+                    task.add_done_callback(lambda _, done=response_id: self._responses.pop(done, None))
+                case CancelResponse(response_id):
+                    if (running := self._responses.get(response_id)) is not None:
+                        running.cancel()
+                case Notify(event):
+                    self._send(event)
+                case Mark():
+                    pass
+        self._arm()
+
+    async def _respond(self, start: StartResponse) -> None:
+        """Stream one response into the conversation. Cancelled, it closes the engine's stream at once."""
+        try:
+            async with aclosing(self._engine.respond(start.request)) as deltas:
+                async for delta in deltas:
+                    now = self._loop.time()
+                    self._trace.delta(start.response_id, delta, now)
+                    self._conversation.receive_delta(start.response_id, delta, now)
+                    self._drain()
+        except EngineError as error:
+            logger.warning("%s: response %d failed: %s", self.call_id, start.response_id, error)
+            now = self._loop.time()
+            self._trace.failure(start.response_id, error, now)
+            self._conversation.receive_failure(start.response_id, error, now)
+            self._peer.send_message(self._protocol.encode_error(error))
+            self._drain()
+
+    def _send(self, event: ev.ServerEvent) -> None:
+        for message in self._protocol.encode(event):
+            self._peer.send_message(message)
+
+    def _arm(self) -> None:
+        """Wake for the conversation's next timeout; an earlier wake-up than needed is let go on."""
+        due = self._conversation.next_timeout()
+        if due is None or (self._timer is not None and self._timer.when() <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        with self._feeding() as now:
+            due = self._conversation.next_timeout()
+            if due is not None and due <= now:
+                self._trace.timeout(now)
+                self._conversation.handle_timeout(now)
+
+    def _spend_allowance(self, now: float) -> None:
+        """Token bucket of one second's events. Raises ClientEventError when it is empty."""
+        most = self._config.server.max_events_per_s
+        self._allowance = min(most, self._allowance + (now - self._allowance_at) * most)
+        self._allowance_at = now
+        if self._allowance < 1:
+            raise ClientEventError(
+                f"More than {most:.0f} events a second; this one was dropped.", code="rate_limit_exceeded"
+            )
+        self._allowance -= 1
