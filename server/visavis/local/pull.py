@@ -102,9 +102,10 @@ class HubSource:
             with self._open(Request(self._url(model, file), method="HEAD"), follow=False) as response:  # noqa: S310
                 headers: Message = response.headers
         except HTTPError as error:
+            with error:
+                headers = error.headers
             if error.code not in (301, 302, 303, 307, 308):
                 raise SourceError(f"it answers {error.code} for {model.name}") from error
-            headers = error.headers
         except (OSError, HTTPException) as error:
             raise SourceError(f"it cannot be reached ({_reason(error)})") from error
         digest, size = headers.get("X-Linked-ETag", "").strip('"'), headers.get("X-Linked-Size", "")
@@ -260,7 +261,8 @@ def pull(
         The path of each model.
 
     Raises:
-        ModelError: a name is unknown, there is no room, no source works, or a digest differs (then nothing is left).
+        ModelError: a name is unknown, there is no room, no source works, or a digest differs; then no file
+            is left.
     """
     wanted = [models.find(name, manifest) for name in names]
     hub = HubSource(environ.get("HF_ENDPOINT") or HUB)
