@@ -44,6 +44,18 @@ class SessionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class VadConfig:
+    """How a block's probability of speech is found."""
+
+    gate_mode: int = 1
+    "Of webrtcvad, 0 to 3: 2 and 3 miss quiet speech (peaks at -40 dBFS), 0 stays open in hum and hiss."
+    hangover_ms: int = 300
+    "How long the gate stays open after the last sign of speech: Silero then hears a phrase as a whole."
+    prime_ms: int = 128
+    "Audio from before the gate opened that Silero hears first; more changes no onset, less makes them late."
+
+
+@dataclass(frozen=True, slots=True)
 class TurnConfig:
     """Limits of a turn that no client changes."""
 
@@ -110,6 +122,7 @@ class WatchdogConfig:
 @dataclass(frozen=True, slots=True)
 class ConversationConfig:
     session: SessionConfig = field(default_factory=SessionConfig)
+    vad: VadConfig = field(default_factory=VadConfig)
     turns: TurnConfig = field(default_factory=TurnConfig)
     playout: PlayoutConfig = field(default_factory=PlayoutConfig)
     camera: CameraConfig = field(default_factory=CameraConfig)
