@@ -10,12 +10,12 @@ confirmed speech while the floor is not idle is a barge-in. Everything late is d
 
 import logging
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Literal, assert_never
 
 from . import events as ev
+from .actions import Action, CancelResponse, Mark, Notify, StartResponse
 from .audio import RATE, Pcm
 from .config import ConversationConfig
 from .engine import AudioDelta, Delta, Done, Request, TextDelta, ToolCall, TranscriptDelta, Usage
@@ -41,36 +41,6 @@ class Floor(Enum):
     IDLE = auto()
     THINKING = auto()
     SPEAKING = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class StartResponse:
-    response_id: int
-    request: Request
-
-
-@dataclass(frozen=True, slots=True)
-class CancelResponse:
-    """The engine's work on this response is no longer wanted."""
-
-    response_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Notify:
-    event: ev.ServerEvent
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A stage of a turn was reached."""
-
-    name: str
-    response_id: int
-    at: float
-
-
-Action = StartResponse | CancelResponse | Notify | Mark
 
 
 class _Stage(Enum):
@@ -442,7 +412,7 @@ class Conversation:
                 output_tokens=usage.output_tokens if usage else None,
             )
         )
-        self._playout.end(now)
+        self._playout.end()
         if not response.audio_seen:
             self._release_floor(now)
 
@@ -532,9 +502,3 @@ class Conversation:
 
 def _ms(samples: int) -> int:
     return samples * 1000 // RATE
-
-
-def actions_of(conversation: Conversation) -> Iterable[Action]:
-    """Drain what the conversation wants done."""
-    while (action := conversation.next_action()) is not None:
-        yield action

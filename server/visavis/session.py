@@ -8,9 +8,10 @@ from contextlib import aclosing, contextmanager
 import numpy as np
 
 from . import events as ev
+from .actions import CancelResponse, Mark, Notify, StartResponse
 from .audio import BLOCK, Pcm
 from .config import Config, SessionConfig
-from .conversation import CancelResponse, Conversation, Mark, Notify, StartResponse
+from .conversation import Conversation
 from .engine import Engine
 from .errors import ClientEventError, EngineError
 from .frames import Frame
@@ -42,7 +43,9 @@ class Session:
         self._config = config
         self._engine = engine
         self._trace = trace
-        self._conversation = Conversation(config.conversation_with(settings), trace.listen_to(vad), call_id)
+        conversation = config.conversation_with(settings)
+        trace.start(call_id=call_id, config=conversation)
+        self._conversation = Conversation(conversation, trace.listen_to(vad), call_id)
         self._protocol = RealtimeProtocol(call_id, config.engine.model)
         self._peer = Peer(config.rtc, config.conversation.camera, self)
         self._loop = asyncio.get_running_loop()
@@ -57,7 +60,7 @@ class Session:
     # From outside.
 
     async def answer(self, offer_sdp: str) -> str:
-        """Take the caller's offer and return the answer. Raises SignallingError for an offer that is no use."""
+        """Take the caller's offer and return the answer. Raises SignallingError if the offer is no use."""
         return await self._peer.answer(offer_sdp)
 
     async def run(self) -> None:

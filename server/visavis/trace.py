@@ -1,4 +1,4 @@
-"""What a call leaves behind: one log line a turn, and, when configured, one JSONL a call that can be replayed.
+"""What a call leaves behind: one log line a turn, and on demand one JSONL a call that can be replayed.
 
 A record has inputs (`"in"`) and the conversation's answers (`"out"`), in order, with times in monotonic
 seconds. No media is written: of sound the length and the probability of speech, of pictures size and digest.
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from . import events as ev
+from .actions import Action, Notify
 from .audio import Pcm
 from .config import TraceConfig
-from .conversation import Action, Notify
 from .engine import Delta
 from .errors import EngineError
 from .frames import Frame

@@ -1,0 +1,131 @@
+"""Command line: serve, call, doctor, models."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .config import Config
+from .errors import VisavisError
+from .local import models_cli
+from .settings import load
+
+logger = logging.getLogger(__name__)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="visavis", description="A self-hosted assistant that one talks to face to face."
+    )
+    parser.add_argument("--version", action="version", version=f"visavis {__version__}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML (README has the list)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log details")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    serve = commands.add_parser("serve", help="run the server")
+    serve.add_argument("--host", help="address to listen on; beyond loopback a key is needed")
+    serve.add_argument("--port", type=int)
+    serve.add_argument("--engine", choices=("local", "vllm", "scripted"))
+    serve.add_argument("--engine-url", help="base URL of vLLM-Omni")
+
+    call = commands.add_parser("call", help="call a server and speak recorded questions")
+    call.add_argument("--server", default="http://127.0.0.1:8080", metavar="URL")
+    call.add_argument("--key", default=os.environ.get("VISAVIS_KEY"), help="bearer key (or VISAVIS_KEY)")
+    call.add_argument(
+        "--audio",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="WAV",
+        help="a spoken question; may repeat, one turn each",
+    )
+    call.add_argument("--video", type=Path, metavar="FILE", help="a clip or a picture for the camera")
+    call.add_argument("--turns", type=int, metavar="N", help="turns in all, the questions in rotation")
+    call.add_argument("--save", type=Path, metavar="WAV", help="write what was heard")
+    call.add_argument("--json", type=Path, metavar="FILE", help="write what happened")
+
+    commands.add_parser("doctor", help="check this machine and say what to fix")
+    models_cli.add_arguments(commands.add_parser("models", help="list, pull or verify the models"))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Errors of ours end in one sentence and status 1."""
+    arguments = build_parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.DEBUG if arguments.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for chatty in ("aioice", "aiortc", "aiohttp.access"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        return _COMMANDS[arguments.command](arguments)
+    except VisavisError as error:
+        print(f"visavis: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _settings(arguments: argparse.Namespace) -> Config:
+    flags = {
+        "server.host": getattr(arguments, "host", None),
+        "server.port": getattr(arguments, "port", None),
+        "engine.name": getattr(arguments, "engine", None),
+        "engine.url": getattr(arguments, "engine_url", None),
+    }
+    return load(
+        arguments.config, os.environ, {name: value for name, value in flags.items() if value is not None}
+    )
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from .app import serve
+
+    return _run(serve(_settings(arguments)))
+
+
+def _call(arguments: argparse.Namespace) -> int:
+    from .caller import call
+
+    return _run(
+        call(
+            server=arguments.server,
+            key=arguments.key,
+            questions=arguments.audio,
+            video=arguments.video,
+            turns=arguments.turns,
+            save=arguments.save,
+            report=arguments.json,
+        )
+    )
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from .doctor import examine
+
+    return _run(examine(_settings(arguments)))
+
+
+def _models(arguments: argparse.Namespace) -> int:
+    return models_cli.run(arguments, _settings(arguments))
+
+
+def _run(main: Coroutine[Any, Any, int | None]) -> int:
+    return asyncio.run(main) or 0
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "serve": _serve,
+    "call": _call,
+    "doctor": _doctor,
+    "models": _models,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""What a conversation wants done: its only output. Sans-I/O."""
+
+from dataclasses import dataclass
+
+from .engine import Request
+from .events import ServerEvent
+
+
+@dataclass(frozen=True, slots=True)
+class StartResponse:
+    response_id: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class CancelResponse:
+    """The engine's work on this response is no longer wanted."""
+
+    response_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    event: ServerEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A stage of a turn was reached."""
+
+    name: str
+    response_id: int
+    at: float
+
+
+Action = StartResponse | CancelResponse | Notify | Mark

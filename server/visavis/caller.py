@@ -1,0 +1,291 @@
+"""`visavis call`: a caller without a browser. Speaks recorded questions, hears the replies, measures them.
+
+The same media path as a browser's: a real offer, ICE, DTLS, Opus both ways and the data channel.
+"""
+
+import asyncio
+import json
+import logging
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from .audio import BLOCK, EMPTY, RATE, Pcm, decode_wav, encode_wav, level_dbfs, resample
+from .config import CameraConfig, RtcConfig
+from .errors import CallError
+from .frames import Frame
+from .rtc import OutgoingPeer
+
+logger = logging.getLogger(__name__)
+
+_AUDIBLE_DBFS = -50.0
+"A received block above this is sound: room tone and codec noise are well below."
+_CONNECT_S = 20.0
+_REPLY_S = 90.0
+"The longest wait for a reply to end."
+_PAUSE_S = 0.6
+"Between the end of a reply and the next question, as a person would leave."
+
+
+@dataclass
+class Turn:
+    """What came of one question. Times are milliseconds after the end of its speech."""
+
+    question: str
+    user_transcript: str | None = None
+    reply_text: str = ""
+    reply_seconds: float = 0.0
+    first_audio_ms: int | None = None
+    events: list[dict[str, Any]] = field(default_factory=list)
+    error: str | None = None
+
+
+def load_question(path: Path) -> Pcm:
+    """Read a WAV of any rate as 24 kHz, without the silence at its end. Raises CallError."""
+    try:
+        pcm, rate = decode_wav(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CallError(f"cannot read the question {path}: {error}") from error
+    pcm = resample(pcm, rate, RATE)
+    blocks = len(pcm) // BLOCK
+    voiced = [i for i in range(blocks) if level_dbfs(pcm[i * BLOCK : (i + 1) * BLOCK]) > _AUDIBLE_DBFS]
+    if not voiced:
+        raise CallError(f"the question {path} has no audible sound")
+    return pcm[: (voiced[-1] + 1) * BLOCK]
+
+
+class Caller:
+    """The peer's handler: a microphone that plays questions, an ear that notes when sound comes."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.over = asyncio.Event()
+        self.why_over = ""
+        self.heard: list[Pcm] = []
+        "What came, 20 ms each, since the turn began."
+        self.turn: Turn | None = None
+        self.reply_over = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._question: Pcm = EMPTY
+        self._at = 0
+        self._spoken_at: float | None = None
+        self._generating = False
+        self._playing = False
+        self._audio_expected = False
+
+    def ask(self, question: Pcm, turn: Turn) -> None:
+        """Begin to speak."""
+        self.turn = turn
+        self.heard = []
+        self.reply_over.clear()
+        self._question, self._at, self._spoken_at = question, 0, None
+        self._generating = self._playing = self._audio_expected = False
+
+    # What the peer calls.
+
+    def pull_audio(self) -> Pcm:
+        block = self._question[self._at : self._at + BLOCK]
+        self._at += len(block)
+        if len(block) == BLOCK:
+            return block
+        if self.turn is not None and self._spoken_at is None:
+            self._spoken_at = self._loop.time()
+        padded = np.zeros(BLOCK, np.int16)
+        padded[: len(block)] = block
+        return padded
+
+    def receive_audio(self, pcm: Pcm) -> None:
+        turn = self.turn
+        if turn is None:
+            return
+        self.heard.append(pcm)
+        if self._spoken_at is not None and turn.first_audio_ms is None and level_dbfs(pcm) > _AUDIBLE_DBFS:
+            turn.first_audio_ms = self._since(self._spoken_at)
+
+    def wants_frame(self, at: int) -> bool:
+        return False
+
+    def receive_frame(self, frame: Frame) -> None:
+        pass
+
+    def receive_message(self, text: str) -> None:
+        event = json.loads(text)
+        kind = event.get("type", "")
+        logger.debug("event %s", kind)
+        if kind == "session.created":
+            self.opened.set()
+        turn = self.turn
+        if turn is None:
+            return
+        note: dict[str, Any] = {"type": kind}
+        if self._spoken_at is not None:
+            note["ms"] = self._since(self._spoken_at)
+        turn.events.append(note)
+        match kind:
+            case "conversation.item.input_audio_transcription.completed":
+                turn.user_transcript = event["transcript"]
+            case "response.output_audio_transcript.delta" | "response.output_text.delta":
+                turn.reply_text += event["delta"]
+            case "response.created":
+                turn.reply_text = ""
+                self._generating = True
+            case "output_audio_buffer.started":
+                self._playing = True
+            case "output_audio_buffer.stopped" | "output_audio_buffer.cleared":
+                self._playing = False
+            case "response.content_part.added":
+                self._audio_expected = event["part"]["type"] == "audio"
+            case "response.done":
+                self._generating = False
+                response = event["response"]
+                if response["status"] == "failed":
+                    error = (response.get("status_details") or {}).get("error") or {}
+                    turn.error = error.get("message") or error.get("code") or "failed"
+                    self._audio_expected = self._playing
+            case "visavis.turn_timings":
+                note["marks"] = event["marks"]
+                if event.get("final"):
+                    self.reply_over.set()
+            case "error":
+                note["error"] = event["error"]
+            case _:
+                pass
+
+    def channel_opened(self) -> None:
+        pass
+
+    def connected(self) -> None:
+        pass
+
+    def closed(self, reason: str) -> None:
+        self.why_over = reason
+        self.over.set()
+        self.reply_over.set()
+
+    def _since(self, start: float) -> int:
+        return round((self._loop.time() - start) * 1000)
+
+
+async def call(
+    *,
+    server: str,
+    key: str | None,
+    questions: list[Path],
+    video: Path | None = None,
+    turns: int | None = None,
+    save: Path | None = None,
+    report: Path | None = None,
+) -> int:
+    """Call, ask each question, print what came. Returns 0, or 1 if a turn had no reply.
+
+    Raises CallError when the call cannot be made or is lost.
+    """
+    sounds = [load_question(path) for path in questions]
+    caller = Caller()
+    peer = OutgoingPeer(RtcConfig(), CameraConfig(), caller, video=video)
+    done: list[Turn] = []
+    kept: list[Pcm] = []
+    call_id = ""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with aiohttp.ClientSession(headers=headers) as http:
+        try:
+            call_id = await _connect(http, server, peer, caller)
+            for index in range(turns or len(sounds)):
+                turn = Turn(str(questions[index % len(sounds)]))
+                caller.ask(sounds[index % len(sounds)], turn)
+                try:
+                    async with asyncio.timeout(len(sounds[index % len(sounds)]) / RATE + _REPLY_S):
+                        await caller.reply_over.wait()
+                except TimeoutError:
+                    turn.error = f"no reply within {_REPLY_S:.0f} s"
+                turn.reply_seconds = _audible_seconds(caller.heard, turn)
+                kept += caller.heard
+                done.append(turn)
+                _print_turn(len(done), turn)
+                if caller.over.is_set():
+                    raise CallError(f"the call was lost: {caller.why_over}")
+                await asyncio.sleep(_PAUSE_S)
+        finally:
+            await peer.aclose()
+            if call_id:
+                await _hang_up(http, server, call_id)
+            _write_results(call_id, done, kept, save, report)
+    return 0 if all(turn.first_audio_ms is not None and turn.error is None for turn in done) else 1
+
+
+async def _connect(http: aiohttp.ClientSession, server: str, peer: OutgoingPeer, caller: Caller) -> str:
+    url = f"{server.rstrip('/')}/v1/realtime/calls"
+    offer = await peer.offer()
+    try:
+        async with http.post(url, data=offer, headers={"Content-Type": "application/sdp"}) as response:
+            body = await response.text()
+            if response.status != 201:
+                raise CallError(f"{server} refused the call ({response.status}): {_refusal(body)}")
+            call_id = response.headers.get("Location", "").rsplit("/", 1)[-1]
+    except aiohttp.ClientError as error:
+        raise CallError(f"cannot reach {server}: {error}. Is `make run` running there?") from error
+    await peer.accept(body)
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            await caller.opened.wait()
+    except TimeoutError:
+        raise CallError(f"no media within {_CONNECT_S:.0f} s: is UDP to {server} blocked?") from None
+    return call_id
+
+
+async def _hang_up(http: aiohttp.ClientSession, server: str, call_id: str) -> None:
+    try:
+        async with http.delete(f"{server.rstrip('/')}/v1/realtime/calls/{call_id}") as response:
+            await response.read()
+    except aiohttp.ClientError as error:
+        logger.debug("hang-up did not reach the server: %s", error)
+
+
+def _refusal(body: str) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200]
+
+
+def _audible_seconds(blocks: list[Pcm], turn: Turn) -> float:
+    if turn.first_audio_ms is None:
+        return 0.0
+    audible = [i for i, block in enumerate(blocks) if level_dbfs(block) > _AUDIBLE_DBFS]
+    return round((audible[-1] - audible[0] + 1) * BLOCK / RATE, 2) if audible else 0.0
+
+
+def _print_turn(number: int, turn: Turn) -> None:
+    first = f"{turn.first_audio_ms} ms" if turn.first_audio_ms is not None else "no sound"
+    print(f"{number:3}  {turn.question}")
+    print(f"     you:   {turn.user_transcript if turn.user_transcript is not None else '(no transcript)'}")
+    print(f"     reply: {turn.reply_text.strip() or '(none)'}")
+    print(f"     first audio {first}, {turn.reply_seconds:.1f} s" + (f", {turn.error}" if turn.error else ""))
+
+
+def _write_results(
+    call_id: str, turns: list[Turn], heard: list[Pcm], save: Path | None, report: Path | None
+) -> None:
+    times = [turn.first_audio_ms for turn in turns if turn.first_audio_ms is not None]
+    if times:
+        print(
+            f"first audio: median {statistics.median(times):.0f} ms, worst {max(times)} ms"
+            f" ({len(times)} turns)"
+        )
+    try:
+        if save is not None:
+            save.write_bytes(encode_wav(np.concatenate([EMPTY, *heard]), RATE))
+        if report is not None:
+            rows = []
+            for turn in turns:
+                row = asdict(turn)
+                if row["error"] is None:
+                    del row["error"]
+                rows.append(row)
+            report.write_text(json.dumps({"call_id": call_id, "turns": rows}, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise CallError(f"cannot write the results: {error}") from error

@@ -1,0 +1,234 @@
+"""A simulated call: caller, network, engine and one virtual clock around a real `Conversation`.
+
+No asyncio and no waiting: ten minutes of talk run in about a second. A test gives a script of what the caller
+says, an engine script with its timing, a network, and reads what happened from `Sim.log`.
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from visavis import events as ev
+from visavis.actions import CancelResponse, Mark, Notify, StartResponse
+from visavis.audio import BLOCK, RATE, Pcm
+from visavis.config import ConversationConfig
+from visavis.conversation import Conversation
+from visavis.engine import AudioDelta, Delta, Done, TextDelta, TranscriptDelta
+from visavis.errors import EngineError, EngineLost
+from visavis.frames import Frame
+from visavis.jitter import JitterBuffer, Lost, Packet, Received
+
+TICK = BLOCK / RATE
+SILENCE: Pcm = np.zeros(BLOCK, np.int16)
+VOICE: Pcm = np.full(BLOCK, 4000, np.int16)
+
+
+class LevelVad:
+    """Loud is speech: the simulation's own detector."""
+
+    def receive(self, pcm: Pcm) -> float:
+        return 0.9 if pcm[0] or pcm[-1] else 0.0
+
+    def reset(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One engine response with its timing. Speech of `text` lasts `seconds`."""
+
+    text: str = "The weather is fine today, and so am I."
+    seconds: float = 3.0
+    first_delay: float = 0.4
+    chunks: Sequence[float] = (0.3, 2.0)
+    "Seconds of sound per audio delta; the last value repeats."
+    rtf: float = 0.2
+    "Seconds of work per second of sound."
+    transcript: str | None = "hello there"
+    fails_after: float | None = None
+    "Seconds of sound after which the engine dies; 0 is before the first delta."
+    hangs_after: float | None = None
+
+    def deltas(self) -> Iterable[tuple[float, Delta | EngineError]]:
+        """Yield (seconds after the request, delta)."""
+        at = self.first_delay
+        if self.fails_after == 0:
+            yield at, EngineLost("The engine died.")
+            return
+        if self.hangs_after == 0:
+            return
+        if self.transcript is not None:
+            yield at / 2, TranscriptDelta(self.transcript)
+        words = self.text.split(" ")
+        sizes = itertools.chain(self.chunks, itertools.repeat(self.chunks[-1]))
+        spoken = 0.0
+        said = 0
+        while spoken < self.seconds - 1e-9:
+            size = min(next(sizes), self.seconds - spoken)
+            if spoken:
+                at += size * self.rtf
+            spoken += size
+            upto = round(len(words) * spoken / self.seconds)
+            if upto > said:
+                yield (
+                    at,
+                    TextDelta("".join(f" {w}" if i or said else w for i, w in enumerate(words[said:upto]))),
+                )
+                said = upto
+            yield at, AudioDelta(np.full(round(size * RATE), 1000, np.int16))
+            if self.fails_after is not None and spoken >= self.fails_after:
+                yield at, EngineLost("The engine died.")
+                return
+            if self.hangs_after is not None and spoken >= self.hangs_after:
+                return
+        yield at, Done()
+
+
+@dataclass(frozen=True)
+class Network:
+    """What happens to the caller's packets on their way."""
+
+    loss: float = 0.0
+    jitter_s: float = 0.0
+    seed: int = 1
+
+
+@dataclass
+class Sim:
+    """Run a conversation in virtual time.
+
+    `speech` is a list of (start, end) in seconds; `replies` are used in order, the last one repeats.
+    """
+
+    speech: Sequence[tuple[float, float]] = ()
+    replies: Sequence[Reply] = (Reply(),)
+    network: Network | None = None
+    config: ConversationConfig = field(default_factory=ConversationConfig)
+    client: Sequence[tuple[float, ev.ClientEvent]] = ()
+    camera_fps: float = 0.0
+    pulls: bool = True
+    "Whether the caller's media is alive on the way out."
+
+    def __post_init__(self) -> None:
+        self.now = 0.0
+        self.conversation = Conversation(self.config, LevelVad(), "call")
+        self.log: list[tuple[float, Any]] = []
+        self.heard: list[tuple[float, bool]] = []
+        "For each block that went out, whether there was sound in it."
+        self.errors: list[tuple[float, Exception]] = []
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._live: set[int] = set()
+        self._random = random.Random(self.network.seed if self.network else 0)
+        self._jitter = JitterBuffer()
+        self._ticks = 0
+        for at, event in self.client:
+            self.at(at, lambda event=event: self._client(event))
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (when, next(self._order), what))
+
+    def run(self, seconds: float) -> "Sim":
+        until = round((self.now + seconds) / TICK)
+        while self._ticks < until:
+            self._ticks += 1
+            tick = self._ticks * TICK
+            while self._queue and self._queue[0][0] <= tick:
+                self.now, _, what = heapq.heappop(self._queue)
+                what()
+            self.now = tick
+            self._speak()
+            if self.pulls:
+                pcm = self.conversation.pull_audio(BLOCK, tick)
+                self.heard.append((tick, bool(pcm.any())))
+            due = self.conversation.next_timeout()
+            if due is not None and due <= tick:
+                self.conversation.handle_timeout(tick)
+            self._drain()
+        return self
+
+    # What a test asks.
+
+    def events(self, *kinds: type) -> list[Any]:
+        """All server events, or those of some kinds, in order."""
+        found = [action.event for _, action in self.log if isinstance(action, Notify)]
+        return [event for event in found if isinstance(event, kinds)] if kinds else found
+
+    def times(self, kind: type) -> list[float]:
+        """When server events (or actions) of this kind came."""
+        return [
+            at
+            for at, action in self.log
+            if isinstance(action, kind) or (isinstance(action, Notify) and isinstance(action.event, kind))
+        ]
+
+    def marks(self, name: str) -> list[float]:
+        return [action.at for _, action in self.log if isinstance(action, Mark) and action.name == name]
+
+    def sound_between(self, start: float, end: float) -> float:
+        """Seconds of audible sound that the caller was sent."""
+        return sum(TICK for at, sound in self.heard if sound and start <= at < end)
+
+    # The parts.
+
+    def _speak(self) -> None:
+        talking = any(start <= self.now < end for start, end in self.speech)
+        block = VOICE if talking else SILENCE
+        if self.camera_fps and self._ticks % round(1 / self.camera_fps / TICK) == 0:
+            self._look()
+        if self.network is None:
+            self.conversation.receive_audio(block, self.now)
+            return
+        if self._random.random() >= self.network.loss:
+            tick = self._ticks
+            arrival = self.now + self._random.random() * self.network.jitter_s
+            packet = Packet(tick & 0xFFFF, (tick * 960) & 0xFFFFFFFF, bytes([talking]))
+            self.at(arrival, lambda: self._hear(self._jitter.receive(packet, self.now)))
+        self._hear(self._jitter.handle_timeout(self.now))
+
+    def _hear(self, pieces: Iterable[Any]) -> None:
+        for piece in pieces:
+            match piece:
+                case Received(packet):
+                    self.conversation.receive_audio(VOICE if packet.payload[0] else SILENCE, self.now)
+                case Lost(samples):
+                    for _ in range(samples // 960):
+                        self.conversation.receive_audio(SILENCE, self.now)
+
+    def _look(self) -> None:
+        at = self.conversation.position
+        if self.conversation.wants_frame(at):
+            self.conversation.receive_frame(Frame(b"jpeg%d" % self._ticks, 640, 360, at), self.now)
+
+    def _client(self, event: ev.ClientEvent) -> None:
+        try:
+            self.conversation.receive_client(event, self.now)
+        except Exception as error:
+            self.errors.append((self.now, error))
+        self._drain()
+
+    def _drain(self) -> None:
+        while (action := self.conversation.next_action()) is not None:
+            self.log.append((self.now, action))
+            match action:
+                case StartResponse(response_id):
+                    self._live.add(response_id)
+                    reply = self.replies[min(response_id - 1, len(self.replies) - 1)]
+                    for delay, delta in reply.deltas():
+                        self.at(self.now + delay, lambda i=response_id, d=delta: self._answer(i, d))
+                case CancelResponse(response_id):
+                    self._live.discard(response_id)
+
+    def _answer(self, response_id: int, delta: Delta | EngineError) -> None:
+        if response_id not in self._live:
+            return
+        if isinstance(delta, EngineError):
+            self.conversation.receive_failure(response_id, delta, self.now)
+        else:
+            self.conversation.receive_delta(response_id, delta, self.now)
+        self._drain()
