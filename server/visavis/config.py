@@ -1,6 +1,7 @@
 """Settings: frozen dataclasses, read once from TOML, environment and flags.
 
-Each default is here and nowhere else, with its reason beside it.
+Each default is here and nowhere else, with its reason beside it. A field that is no part of the repr is
+a secret: no error and no log shows its value.
 """
 
 from dataclasses import dataclass, field, replace
@@ -63,8 +64,8 @@ class TurnConfig:
     "Voiced time before an onset is believed: clicks and most coughs are shorter."
     min_voiced_ms: int = 200
     "Voiced time in all without which a finished stretch is no turn: a cough is dropped."
-    onset_window_ms: int = 180
-    "Where `min_speech_ms` must lie: three unvoiced blocks do not undo an onset, yet clicks do not add up."
+    onset_window_ms: int = 240
+    "Where `min_speech_ms` must lie: a stop consonant does not undo an onset, yet clicks do not add up."
     hysteresis: float = 0.15
     "How far below the threshold a voiced stretch stays voiced (Silero's own recommendation)."
     max_turn_ms: int = 60_000
@@ -135,7 +136,7 @@ class ServerConfig:
     host: str = "127.0.0.1"
     "Loopback until there is a key."
     port: int = 8080
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = field(default=(), repr=False)
     "Bearer keys. Without any, only loopback is served."
     origins: tuple[str, ...] = ()
     "Other origins whose pages may call; the server's own is always allowed."
@@ -153,7 +154,7 @@ class ServerConfig:
 class IceServer:
     urls: tuple[str, ...]
     username: str | None = None
-    credential: str | None = None
+    credential: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class EngineConfig:
     url: str = "http://127.0.0.1:8000"
     "Base URL of vLLM-Omni, or unix:///path for a socket."
     model: str = "Qwen/Qwen3-Omni-30B-A3B-Instruct"
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     voice: str | None = None
     connect_s: float = 5.0
     first_delta_s: float = 30.0
@@ -189,11 +190,11 @@ class LocalConfig:
     cache_dir: Path | None = None
     "None is $XDG_CACHE_HOME/visavis."
     model: str = "qwen2.5-coder-1.5b-instruct"
-    "Name in the manifest, or a path to a GGUF file."
+    "Name in the manifest (`visavis models list`), a GGUF file, or owner/repository/file.gguf of the hub."
     llm_url: str | None = None
     "An OpenAI-compatible base URL used in place of the embedded language model."
     llm_model: str | None = None
-    llm_api_key: str | None = None
+    llm_api_key: str | None = field(default=None, repr=False)
     whisper: str = "whisper-base"
     "Name in the manifest, or a folder of a CTranslate2 Whisper."
     language: str | None = None
