@@ -1,0 +1,391 @@
+"""What was said and heard: items, and what of them an engine is sent within a budget. Sans-I/O.
+
+Ids that are not, or no longer, there are ignored by the methods that report progress on an item, since a
+client may delete any item at any time.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .audio import RATE, Pcm
+from .config import HistoryConfig
+from .engine import AudioPart, FramesPart, Message, Part, TextPart
+from .frames import Frame, spread
+from .spoken import SpokenText
+
+Role = Literal["system", "user", "assistant"]
+Status = Literal["in_progress", "completed", "incomplete"]
+
+_KEEP = 0.6
+"Share of the budget that is left when old items go: the engine's prefix cache then lasts many turns."
+
+_SIGHT = 0.5
+"Share of the budget that one turn's pictures may take: a long look must not push out what was said."
+
+_INAUDIBLE = "(inaudible)"
+"Stands for a turn whose sound is gone and that was not understood."
+
+_MAX_CHARACTERS = 1_000_000
+_ITEM_CHARACTERS = 100
+"Text kept in all, and what an item counts beside its text: beyond, the oldest items are forgotten."
+
+_BYTES_PER_TOKEN = 3.5
+"UTF-8 bytes of text: English has 4, Chinese 4 to 5, code and names fewer. Better too many than too few."
+
+_AUDIO_TOKENS_PER_S = 12.5
+_PIXELS_PER_TOKEN = 32 * 32
+"Qwen3-Omni's; two frames share one grid of tokens."
+
+_MESSAGE_TOKENS = 5
+"Role and separators."
+
+
+@dataclass(frozen=True, slots=True)
+class TextContent:
+    """Written text, of any role."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AudioContent:
+    """What the user said."""
+
+    pcm: Pcm | None
+    "Mono, 24 kHz; None once it is not needed any more. Two contents are equal if all but this is."
+    transcript: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AudioContent) and self.transcript == other.transcript
+
+    def __hash__(self) -> int:
+        return hash(self.transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenContent:
+    """What the assistant said, as far as it was heard."""
+
+    transcript: str
+
+
+@dataclass(frozen=True, slots=True)
+class FramesContent:
+    """What the camera saw meanwhile."""
+
+    frames: tuple[Frame, ...]
+
+
+Content = TextContent | AudioContent | SpokenContent | FramesContent
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of the conversation, with at most one AudioContent and one FramesContent."""
+
+    id: str
+    role: Role
+    content: tuple[Content, ...]
+    status: Status = "completed"
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    item: Item
+    serial: int
+    "Names the item's media in the engine's caches; never used twice in a call."
+    awaits_transcript: bool = False
+    dropped: bool = False
+    "Too old for the budget, for good."
+    reply: SpokenText | None = None
+    "What an assistant's item grew from."
+    whole: bool = False
+    "The engine said all it had to say."
+
+
+class History:
+    """The items of one call, in order.
+
+    `call_id` must be random: with a serial number it names media in caches that calls share.
+    """
+
+    def __init__(self, config: HistoryConfig, call_id: str) -> None:
+        self._config = config
+        self._call_id = call_id
+        self._serial = 0
+        self._entries: list[_Entry] = []
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(entry.item for entry in self._entries)
+
+    def get(self, item_id: str) -> Item | None:
+        entry = self._find(item_id)
+        return entry.item if entry is not None else None
+
+    def previous_id(self, item_id: str) -> str | None:
+        """Return the id of the item before this one, None for the first."""
+        ids = [entry.item.id for entry in self._entries]
+        at = ids.index(item_id) if item_id in ids else 0
+        return ids[at - 1] if at else None
+
+    def add(self, item: Item, previous_item_id: str | None = None) -> str | None:
+        """Add an item after another, at the start for "root", at the end for None; return the id before it.
+
+        Pictures beyond half of the budget are left out, evenly. Raises ValueError for an id that is there
+        already and for a predecessor that is not.
+        """
+        self._insert(item, previous_item_id)
+        return self.previous_id(item.id)
+
+    def append_text(
+        self,
+        item_id: str,
+        role: Role,
+        text: str,
+        frames: Sequence[Frame] = (),
+        previous_item_id: str | None = None,
+    ) -> str | None:
+        """Add a written message and what the camera saw with it, as `add` does."""
+        return self.add(Item(item_id, role, _contents(TextContent(text), frames)), previous_item_id)
+
+    def append_user_turn(self, item_id: str, pcm: Pcm, frames: Sequence[Frame] = ()) -> str | None:
+        """Add what the user said (mono, 24 kHz) and what the camera saw; return the id before it.
+
+        Its sound is sent until `set_transcript`, however old it is.
+        """
+        entry = self._insert(Item(item_id, "user", _contents(AudioContent(pcm), frames)))
+        entry.awaits_transcript = True
+        return self.previous_id(item_id)
+
+    def set_transcript(self, item_id: str, text: str) -> None:
+        """Note what was said: once the turn is an older one, this stands for its sound."""
+        entry = self._find(item_id)
+        if entry is not None:
+            entry.awaits_transcript = False
+            entry.item = replace(
+                entry.item,
+                content=tuple(
+                    replace(c, transcript=text) if isinstance(c, AudioContent) else c
+                    for c in entry.item.content
+                ),
+            )
+            self._release_media()
+
+    def fail_transcript(self, item_id: str) -> None:
+        """No transcript will come: the turn's sound is still sent, but goes first for want of room."""
+        entry = self._find(item_id)
+        if entry is not None:
+            entry.awaits_transcript = False
+
+    def begin_reply(self, item_id: str, spoken: bool = True) -> str | None:
+        """Add the assistant's item, in progress and empty; return the id before it."""
+        content = SpokenContent("") if spoken else TextContent("")
+        self._insert(Item(item_id, "assistant", (content,), "in_progress")).reply = SpokenText()
+        return self.previous_id(item_id)
+
+    def extend_reply(self, item_id: str, text: str, samples: int = 0) -> None:
+        """Add text to a reply in progress, and the audio (samples at 24 kHz) that came after it."""
+        entry = self._find(item_id)
+        if entry is not None and entry.reply is not None and entry.item.status == "in_progress":
+            entry.reply.extend(text, samples)
+            spoken = isinstance(entry.item.content[0], SpokenContent)
+            content = SpokenContent(entry.reply.text) if spoken else TextContent(entry.reply.text)
+            entry.item = replace(entry.item, content=(content,))
+
+    def end_reply(self, item_id: str, completed: bool = True) -> None:
+        """Close a reply in progress: `completed` if the engine said all it had to say."""
+        entry = self._find(item_id)
+        if entry is not None and entry.item.status == "in_progress":
+            entry.whole = completed
+            entry.item = replace(entry.item, status="completed" if completed else "incomplete")
+
+    def truncate(self, item_id: str, heard: int) -> str:
+        """Cut a spoken reply to the words within its first `heard` samples (24 kHz); return what is left.
+
+        The item is incomplete then, unless all was heard. A reply that was not heard keeps its place, empty,
+        and is not sent to engines. What was cut does not come back. Of any other item nothing is left to
+        tell: it stays as it is, and "" is returned.
+        """
+        entry = self._find(item_id)
+        if entry is None or entry.reply is None or not isinstance(entry.item.content[0], SpokenContent):
+            return ""
+        kept = entry.item.content[0].transcript
+        text = entry.reply.heard(heard, whole=entry.whole)
+        if len(text) >= len(kept):
+            return kept
+        entry.item = replace(entry.item, content=(SpokenContent(text),), status="incomplete")
+        return text
+
+    def delete(self, item_id: str) -> bool:
+        """Remove an item; tell whether it was there."""
+        entry = self._find(item_id)
+        if entry is not None:
+            self._entries.remove(entry)
+        return entry is not None
+
+    def messages(self, instructions: str) -> tuple[Message, ...]:
+        """Return what an engine is sent: the instructions, then the items within the budget, oldest first.
+
+        While all fits, one request's messages extend the last one's but for the media of the turns that
+        are no longer among the newest. When it does not, media and then turns go, oldest first and for
+        good, until 60 % of the budget is used. The instructions, the newest user message with its media
+        and what follows it always stay. Neighbours of one role become one message.
+        """
+        self._make_room(self._config.max_tokens - (_text_tokens(instructions) if instructions else 0))
+        messages = [Message("system", (TextPart(instructions),))] if instructions else []
+        for entry in self._entries:
+            parts = () if entry.dropped else self._parts(entry)
+            if not parts:
+                continue
+            if messages and messages[-1].role == entry.item.role:
+                messages[-1] = replace(messages[-1], parts=messages[-1].parts + parts)
+            else:
+                messages.append(Message(entry.item.role, parts))
+        return tuple(messages)
+
+    def _make_room(self, room: int) -> None:
+        entries = [entry for entry in self._entries if not entry.dropped]
+        if sum(_tokens(entry.item) for entry in entries) <= room:
+            return
+        users = [i for i, entry in enumerate(entries) if entry.item.role == "user"]
+        newest = users[-1] if users else len(entries) - 1
+        target = room - round((1 - _KEEP) * self._config.max_tokens)
+        least = [
+            _tokens(entry.item if i >= newest or entry.awaits_transcript else _without_media(entry.item))
+            for i, entry in enumerate(entries)
+        ]
+        used = sum(least)
+        start = 0
+        if used > room:
+            while start < newest and (used > target or entries[start].item.role == "assistant"):
+                used -= least[start]
+                entries[start].dropped = True
+                entries[start].item = _without_media(entries[start].item)
+                start += 1
+        for i in reversed(range(start, newest)):
+            if entries[i].awaits_transcript:
+                continue
+            item = entries[i].item
+            choices = (item, _without_sight(item), _without_media(item))
+            entries[i].item = next(
+                (choice for choice in choices if used - least[i] + _tokens(choice) <= target), choices[-1]
+            )
+            used += _tokens(entries[i].item) - least[i]
+
+    def _parts(self, entry: _Entry) -> tuple[Part, ...]:
+        name = f"{self._call_id}-{entry.serial}"
+        sight: list[Part] = []
+        rest: list[Part] = []
+        for content in entry.item.content:
+            match content:
+                case FramesContent():
+                    sight.append(FramesPart(content.frames, f"{name}-frames"))
+                case AudioContent(pcm) if pcm is not None:
+                    rest.append(AudioPart(pcm, f"{name}-audio"))
+                case _ if text := _text(content):
+                    rest.append(TextPart(text))
+        return (*sight, *rest)
+
+    def _find(self, item_id: str) -> _Entry | None:
+        return next((entry for entry in self._entries if entry.item.id == item_id), None)
+
+    def _insert(self, item: Item, previous_item_id: str | None = None) -> _Entry:
+        if self._find(item.id) is not None:
+            raise ValueError(f"There is an item {item.id!r} already.")
+        at = len(self._entries)
+        if previous_item_id is not None:
+            ids = ["root", *(entry.item.id for entry in self._entries)]
+            if previous_item_id not in ids:
+                raise ValueError(f"There is no item {previous_item_id!r}.")
+            at = ids.index(previous_item_id)
+        self._serial += 1
+        entry = _Entry(_with_sight_within(item, int(_SIGHT * self._config.max_tokens)), self._serial)
+        self._entries.insert(at, entry)
+        self._release_media()
+        while (
+            len(self._entries) > 1
+            and sum(_characters(entry.item) for entry in self._entries) > _MAX_CHARACTERS
+        ):
+            del self._entries[0]
+        return entry
+
+    def _release_media(self) -> None:
+        """Let go of what is not sent any more: sound that has a transcript and pictures, of older turns."""
+        users = [entry for entry in self._entries if entry.item.role == "user"]
+        for entry in users[: -max(1, self._config.media_turns)]:
+            transcribed = any(
+                isinstance(c, AudioContent) and c.transcript is not None for c in entry.item.content
+            )
+            entry.item = _without_media(entry.item) if transcribed else _without_sight(entry.item)
+
+
+def _contents(content: Content, frames: Sequence[Frame]) -> tuple[Content, ...]:
+    return (content, FramesContent(tuple(frames))) if frames else (content,)
+
+
+def _without_sight(item: Item) -> Item:
+    return replace(item, content=tuple(c for c in item.content if not isinstance(c, FramesContent)))
+
+
+def _without_media(item: Item) -> Item:
+    content = (replace(c, pcm=None) if isinstance(c, AudioContent) else c for c in item.content)
+    return _without_sight(replace(item, content=tuple(content)))
+
+
+def _with_sight_within(item: Item, tokens: int) -> Item:
+    """Leave out pictures, evenly, until they cost no more than `tokens`; one stays at any price."""
+
+    def thinned(content: Content) -> Content:
+        if not isinstance(content, FramesContent):
+            return content
+        frames = content.frames
+        for most in range(len(frames), 0, -1):
+            frames = spread(content.frames, most)
+            if _frames_tokens(frames) <= tokens:
+                break
+        return FramesContent(frames)
+
+    return replace(item, content=tuple(map(thinned, item.content)))
+
+
+def _text(content: Content) -> str:
+    """Return the text that stands for a content when its media are not sent."""
+    match content:
+        case TextContent(text):
+            return text
+        case SpokenContent(transcript):
+            return transcript
+        case AudioContent(_, transcript):
+            return (transcript or "").strip() or _INAUDIBLE
+        case FramesContent():
+            return ""
+
+
+def _tokens(item: Item) -> int:
+    """Estimate what an item costs an engine."""
+    tokens = _MESSAGE_TOKENS
+    for content in item.content:
+        match content:
+            case AudioContent(pcm) if pcm is not None:
+                tokens += math.ceil(len(pcm) / RATE * _AUDIO_TOKENS_PER_S)
+            case FramesContent(frames):
+                tokens += _frames_tokens(frames)
+            case _:
+                tokens += _text_tokens(_text(content))
+    return tokens
+
+
+def _text_tokens(text: str) -> int:
+    return math.ceil(len(text.encode()) / _BYTES_PER_TOKEN)
+
+
+def _frames_tokens(frames: Sequence[Frame]) -> int:
+    grids = frames[::2]
+    return sum(math.ceil(frame.width * frame.height / _PIXELS_PER_TOKEN) for frame in grids)
+
+
+def _characters(item: Item) -> int:
+    return _ITEM_CHARACTERS + sum(len(_text(content)) for content in item.content)
