@@ -1,0 +1,83 @@
+"""From the RTP packets of a caller's voice to 20 ms blocks: buffer, decoder, re-blocking. Sans-I/O."""
+
+import logging
+
+import numpy as np
+
+from .audio import BLOCK, EMPTY, RATE, Pcm
+from .codecs import decoder_for
+from .config import RtcConfig
+from .jitter import Audio, Counts, JitterBuffer, Lost, Silence
+
+logger = logging.getLogger(__name__)
+
+
+class AudioReceiver:
+    """After every call drain `next_block` and arm `next_timeout`.
+
+    Blocks are 480 samples at 24 kHz and follow each other without a gap: what is lost is concealed, and time
+    in which the caller sends nothing passes as silence.
+    """
+
+    def __init__(self, codec: str, config: RtcConfig) -> None:
+        """`codec` as in SDP: opus, PCMU or PCMA. Raises ValueError for another."""
+        self._decoder = decoder_for(codec)
+        self._buffer = JitterBuffer(
+            self._decoder.duration,
+            clock_rate=self._decoder.clock_rate,
+            max_hold_ms=config.max_loss_hold_ms,
+        )
+        self._ssrc: int | None = None
+        self._pending = EMPTY
+        self.position = 0
+        "Samples handed out: the conversation's audio clock."
+
+    @property
+    def counts(self) -> Counts:
+        return self._buffer.counts
+
+    def start(self, now: float) -> None:
+        """Begin the audio clock, whether or not the caller ever sends audio."""
+        self._buffer.start(now)
+
+    def receive_packet(self, ssrc: int, sequence: int, timestamp: int, payload: bytes, now: float) -> None:
+        if ssrc != self._ssrc:
+            if self._ssrc is not None:
+                self._buffer.restart()
+            self._ssrc = ssrc
+        self._buffer.receive(sequence, timestamp, payload, now)
+        self._decode()
+
+    def handle_timeout(self, now: float) -> None:
+        self._buffer.handle_timeout(now)
+        self._decode()
+
+    def next_timeout(self) -> float | None:
+        return self._buffer.next_timeout()
+
+    def next_block(self) -> Pcm | None:
+        if len(self._pending) < BLOCK:
+            return None
+        block, self._pending = self._pending[:BLOCK], self._pending[BLOCK:]
+        self.position += BLOCK
+        return block
+
+    def _decode(self) -> None:
+        pieces = [self._pending]
+        while (event := self._buffer.next_event()) is not None:
+            match event:
+                case Audio(payload, ticks):
+                    try:
+                        pieces.append(self._decoder.decode(payload))
+                    except ValueError as error:
+                        logger.debug("audio packet: %s", error)
+                        pieces.append(self._decoder.conceal(self._samples(ticks), None))
+                case Lost(ticks, following):
+                    pieces.append(self._decoder.conceal(self._samples(ticks), following))
+                case Silence(ticks):
+                    pieces.append(np.zeros(self._samples(ticks), np.int16))
+        if len(pieces) > 1:
+            self._pending = np.concatenate(pieces)
+
+    def _samples(self, ticks: int) -> int:
+        return ticks * RATE // self._decoder.clock_rate

@@ -1,0 +1,128 @@
+"""A caller's voice in and ours out: packets to blocks as they come, blocks to packets on a steady beat."""
+
+import asyncio
+import fractions
+from collections.abc import Callable
+from typing import Any
+
+import av
+from aiortc import MediaStreamTrack
+from aiortc.mediastreams import MediaStreamError
+from aiortc.rtp import RtpPacket
+
+from ..audio import BLOCK, RATE, Pcm
+from ..codecs import OpusEncoder, libopus
+from ..receiver import AudioReceiver
+
+BEAT_S = 0.02
+
+MAX_LATE_S = 0.2
+"Blocks later than this are skipped: sent in a burst they would stay in the listener's buffer as delay."
+
+_OPUS_TIME = fractions.Fraction(1, 48_000)
+_PCM_TIME = fractions.Fraction(1, RATE)
+
+
+class AudioInput:
+    """Drives an `AudioReceiver` with the loop's clock and hands its blocks on."""
+
+    def __init__(self, receiver: AudioReceiver, on_block: Callable[[Pcm], None]) -> None:
+        self._receiver = receiver
+        self._on_block = on_block
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def position(self) -> int:
+        """Samples handed out, at 24 kHz."""
+        return self._receiver.position
+
+    def start(self) -> None:
+        """Let the audio clock run, whether or not packets come."""
+        self._receiver.start(self._loop.time())
+        self._arm()
+
+    def receive(self, packet: RtpPacket) -> None:
+        if self._closed:
+            return
+        self._receiver.receive_packet(
+            packet.ssrc, packet.sequence_number, packet.timestamp, packet.payload, self._loop.time()
+        )
+        self._hand_on()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        due = self._receiver.next_timeout()
+        if due is not None and due <= now:
+            self._receiver.handle_timeout(now)
+            self._hand_on()
+        else:
+            self._arm()
+
+    def _hand_on(self) -> None:
+        while not self._closed and (block := self._receiver.next_block()) is not None:
+            self._on_block(block)
+        self._arm()
+
+    def _arm(self) -> None:
+        due = self._receiver.next_timeout()
+        if due is None or self._closed:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return  # it will look again when it fires: cheaper than a new timer for each packet
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._on_timer)
+
+
+class AudioOutput(MediaStreamTrack):
+    """Pulls a block every 20 ms on absolute deadlines of the loop's clock."""
+
+    kind = "audio"
+
+    def __init__(self, pull: Callable[[], Pcm]) -> None:
+        """`pull` gives 480 samples at 24 kHz."""
+        super().__init__()
+        self._pull = pull
+        self._encoder: OpusEncoder | None = None
+        self._due: float | None = None
+        self._position = 0
+        "Of the next block, in samples at 24 kHz."
+
+    def use(self, codec: str) -> None:
+        """Say what was negotiated: Opus is encoded here, anything else by aiortc."""
+        if codec.lower() == "opus" and libopus() is not None:
+            self._encoder = OpusEncoder()
+
+    async def recv(self) -> "av.Packet[Any] | av.AudioFrame":  # generic for type checkers alone
+        if self.readyState != "live":
+            raise MediaStreamError
+        now = asyncio.get_running_loop().time()
+        if self._due is None:
+            self._due = now
+        late = now - self._due
+        if late > MAX_LATE_S:
+            missed = int(late / BEAT_S)
+            self._due += missed * BEAT_S
+            self._position += missed * BLOCK
+        await asyncio.sleep(max(0.0, self._due - now))
+        self._due += BEAT_S
+        position, self._position = self._position, self._position + BLOCK
+        pcm = self._pull()
+        if self._encoder is not None:
+            packet = av.Packet(self._encoder.encode(pcm))
+            packet.pts = position * 2
+            packet.time_base = _OPUS_TIME
+            return packet
+        frame = av.AudioFrame.from_ndarray(pcm.reshape(1, -1), format="s16", layout="mono")
+        frame.sample_rate = RATE
+        frame.pts = position
+        frame.time_base = _PCM_TIME
+        return frame

@@ -1,0 +1,131 @@
+"""The caller's camera: pictures are chosen by media time, and only the chosen ones are converted."""
+
+import asyncio
+import fractions
+import logging
+from collections.abc import Awaitable, Callable
+
+import av
+from aiortc import MediaStreamTrack
+from aiortc.mediastreams import MediaStreamError
+
+from ..audio import RATE
+from ..config import CameraConfig
+from ..frames import Frame
+
+logger = logging.getLogger(__name__)
+
+_VIDEO_RATE = 90_000
+_SLACK = RATE
+"Media time that strays from the audio clock by more than a second is anchored anew."
+
+
+class MediaClock:
+    """Maps RTP time of pictures to the audio clock: the least delay seen is the truth, the rest is jitter."""
+
+    def __init__(self) -> None:
+        self._offset: float | None = None
+        self._last = 0
+
+    def place(self, media_s: float, position: int) -> int:
+        """Give the sample position at 24 kHz of a picture taken at `media_s` that came at `position`."""
+        taken = media_s * RATE
+        offset = position - taken
+        if self._offset is None or abs(offset - self._offset) > _SLACK or offset < self._offset:
+            self._offset = offset
+        else:  # clocks drift: creep towards the later arrivals
+            self._offset += (offset - self._offset) / 100
+        self._last = max(self._last, round(taken + self._offset))
+        return self._last
+
+
+class CameraInput:
+    """Reads a remote video track as fast as it comes; at most one picture is converted at a time."""
+
+    def __init__(
+        self,
+        config: CameraConfig,
+        position: Callable[[], int],
+        wants: Callable[[int], bool],
+        on_frame: Callable[[Frame], None],
+    ) -> None:
+        self._config = config
+        self._position = position
+        self._wants = wants
+        self._on_frame = on_frame
+        self._clock = MediaClock()
+
+    async def run(self, track: MediaStreamTrack) -> None:
+        """Read until the track ends. aiortc's queue behind it is unbounded, so nothing is waited for here."""
+        async with asyncio.TaskGroup() as tasks:
+            converting: asyncio.Task[None] | None = None
+            while True:
+                try:
+                    picture = await track.recv()
+                except MediaStreamError:
+                    return
+                if not isinstance(picture, av.VideoFrame) or picture.pts is None:
+                    continue
+                at = self._clock.place(picture.pts / _VIDEO_RATE, self._position())
+                if (converting is None or converting.done()) and self._wants(at):
+                    converting = tasks.create_task(self._convert(picture, at))
+
+    async def _convert(self, picture: av.VideoFrame, at: int) -> None:
+        try:
+            frame = await asyncio.to_thread(
+                encode_jpeg, picture, at, self._config.max_side, self._config.jpeg_quality
+            )
+        except av.FFmpegError as error:
+            logger.warning("a camera picture could not be converted: %s", error)
+        else:
+            self._on_frame(frame)
+
+
+def encode_jpeg(picture: av.VideoFrame, at: int, max_side: int, quality: int) -> Frame:
+    """Scale the longest side to `max_side` at most and compress. Takes milliseconds.
+
+    Browsers turn the picture upright before they send it, since no orientation extension is negotiated.
+    """
+    scale = min(1.0, max_side / max(picture.width, picture.height))
+    width, height = (max(2, round(side * scale / 2) * 2) for side in (picture.width, picture.height))
+    scaled = picture.reformat(width=width, height=height, format="yuvj420p")
+    scaled.pts = 0
+    encoder = av.CodecContext.create("mjpeg", "w")
+    assert isinstance(encoder, av.VideoCodecContext)
+    encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuvj420p"
+    encoder.time_base = fractions.Fraction(1, 1)
+    encoder.thread_count = 1
+    encoder.qmin = encoder.qmax = quantiser(quality)
+    jpeg = b"".join(bytes(packet) for packet in [*encoder.encode(scaled), *encoder.encode(None)])
+    return Frame(jpeg=jpeg, width=width, height=height, at=at)
+
+
+def quantiser(quality: int) -> int:
+    """Map the usual JPEG quality of 1 … 100 to FFmpeg's quantiser of 31 … 2."""
+    return max(2, min(31, round(31 - quality * 0.31)))
+
+
+class PictureTrack(MediaStreamTrack):
+    """An outgoing camera: asks for a picture on every beat."""
+
+    kind = "video"
+
+    def __init__(self, next_picture: Callable[[], Awaitable[av.VideoFrame]], fps: float) -> None:
+        super().__init__()
+        self._next_picture = next_picture
+        self._period_s = 1 / fps
+        self._start: float | None = None
+        self._beats = 0
+
+    async def recv(self) -> av.VideoFrame:
+        if self.readyState != "live":
+            raise MediaStreamError
+        loop = asyncio.get_running_loop()
+        if self._start is None:
+            self._start = loop.time()
+        self._beats = max(self._beats + 1, int((loop.time() - self._start) / self._period_s))
+        await asyncio.sleep(max(0.0, self._start + self._beats * self._period_s - loop.time()))
+        picture = await self._next_picture()
+        picture.pts = round(self._beats * self._period_s * _VIDEO_RATE)
+        picture.time_base = fractions.Fraction(1, _VIDEO_RATE)
+        return picture

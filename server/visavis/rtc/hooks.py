@@ -1,0 +1,107 @@
+"""Every private name of aiortc and aioice that is used, in one place; a release that moves one is told.
+
+The versions are pinned to a minor in pyproject.toml for that reason.
+"""
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import Any
+
+import aioice.ice
+from aiortc import RTCPeerConnection, RTCRtpReceiver
+from aiortc.rtcrtpreceiver import StreamStatistics
+from aiortc.rtp import RtpPacket
+
+CONSENT_INTERVAL_S = 1
+"""A caller who is silent and shows nothing is heard of only through consent checks (RFC 7675). At aioice's
+five seconds a dead one could not be told from a quiet one within `RtcConfig.dead_peer_s`."""
+
+CONSENT_FAILURES = 20
+"As many as make RFC 7675's thirty seconds: who sends media but loses checks is not cut off sooner."
+
+OnPacket = Callable[[RtpPacket], None]
+
+
+class UnknownReleaseError(RuntimeError):
+    """aiortc or aioice is not the version that this package was made for."""
+
+    def __init__(self, name: str) -> None:
+        versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in ("aiortc", "aioice"))
+        super().__init__(f"{versions} have no {name}: install the versions that visavis asks for")
+
+
+def prepare() -> None:
+    """Set what aioice has as constants of its module. Raises UnknownReleaseError."""
+    for name in ("CONSENT_INTERVAL", "CONSENT_FAILURES", "get_host_addresses"):
+        if not hasattr(aioice.ice, name):
+            raise UnknownReleaseError(f"aioice.ice.{name}")
+    aioice.ice.CONSENT_INTERVAL = CONSENT_INTERVAL_S
+    aioice.ice.CONSENT_FAILURES = CONSENT_FAILURES
+    if aioice.ice.get_host_addresses is not _addresses_or_loopback:
+        aioice.ice.get_host_addresses = _addresses_or_loopback
+
+
+_stock_addresses = aioice.ice.get_host_addresses
+
+
+def _addresses_or_loopback(use_ipv4: bool, use_ipv6: bool) -> list[str]:
+    """Offer loopback when there is nothing else: a machine without any network can still talk to itself."""
+    return _stock_addresses(use_ipv4, use_ipv6) or ["127.0.0.1"]
+
+
+def intercept_rtp(receiver: RTCRtpReceiver, on_packet: OnPacket) -> None:
+    """Take every RTP packet of a receiver instead of aiortc's jitter buffer, decoder thread and queue.
+
+    Its reception statistics, and so its RTCP reports, stay right. Raises UnknownReleaseError.
+    """
+    state = vars(receiver)
+    streams: Any = state.get("_RTCRtpReceiver__remote_streams")
+    codecs: Any = state.get("_RTCRtpReceiver__codecs")
+    if streams is None or codecs is None or not hasattr(receiver, "_enabled"):
+        raise UnknownReleaseError("RTCRtpReceiver.__remote_streams, __codecs or _enabled")
+    if not hasattr(receiver, "_handle_rtp_packet") or not hasattr(receiver, "_handle_disconnect"):
+        raise UnknownReleaseError("RTCRtpReceiver._handle_rtp_packet or _handle_disconnect")
+    started = False
+
+    async def handle(packet: RtpPacket, arrival_time_ms: int) -> None:
+        nonlocal started
+        if not started:  # the decoder thread has nothing to do: it ends here
+            started = True
+            receiver._handle_disconnect()
+        codec = codecs.get(packet.payload_type)
+        if codec is None or not receiver._enabled:
+            return
+        if packet.ssrc not in streams:
+            streams[packet.ssrc] = StreamStatistics(codec.clockRate)
+        streams[packet.ssrc].add(packet)
+        on_packet(packet)
+
+    state["_handle_rtp_packet"] = handle
+
+
+def observe_datagrams(connection: RTCPeerConnection, on_datagram: Callable[[], None]) -> None:
+    """Have `on_datagram` called for whatever arrives: media, RTCP, DTLS or STUN. Raises UnknownReleaseError.
+
+    To be called when candidates have been gathered; calling again adds what is new.
+    """
+    transports = [transceiver.receiver.transport for transceiver in connection.getTransceivers()]
+    if connection.sctp is not None:
+        transports.append(connection.sctp.transport)
+    for transport in transports:
+        protocols = getattr(getattr(transport.transport, "_connection", None), "_protocols", None)
+        if protocols is None:
+            raise UnknownReleaseError("RTCIceTransport._connection or Connection._protocols")
+        for protocol in protocols:
+            state = vars(protocol)
+            if "datagram_received" not in state:
+                state["datagram_received"] = _observed(protocol.datagram_received, on_datagram)
+
+
+def _observed(
+    datagram_received: Callable[[bytes, tuple[Any, ...]], None], on_datagram: Callable[[], None]
+) -> Callable[[bytes, tuple[Any, ...]], None]:
+    def observed(data: bytes, addr: tuple[Any, ...]) -> None:
+        on_datagram()
+        datagram_received(data, addr)
+
+    return observed
