@@ -21,7 +21,7 @@ from visavis.conversation import Conversation
 from visavis.engine import AudioDelta, Delta, Done, TextDelta, TranscriptDelta
 from visavis.errors import EngineError, EngineLost
 from visavis.frames import Frame
-from visavis.jitter import JitterBuffer, Lost, Packet, Received
+from visavis.jitter import Audio, JitterBuffer
 
 TICK = BLOCK / RATE
 SILENCE: Pcm = np.zeros(BLOCK, np.int16)
@@ -125,7 +125,8 @@ class Sim:
         self._order = itertools.count()
         self._live: set[int] = set()
         self._random = random.Random(self.network.seed if self.network else 0)
-        self._jitter = JitterBuffer()
+        self._jitter = JitterBuffer(lambda payload: 960)
+        self._ticks_left = 0
         self._ticks = 0
         for at, event in self.client:
             self.at(at, lambda event=event: self._client(event))
@@ -185,20 +186,23 @@ class Sim:
             self.conversation.receive_audio(block, self.now)
             return
         if self._random.random() >= self.network.loss:
-            tick = self._ticks
             arrival = self.now + self._random.random() * self.network.jitter_s
-            packet = Packet(tick & 0xFFFF, (tick * 960) & 0xFFFFFFFF, bytes([talking]))
-            self.at(arrival, lambda: self._hear(self._jitter.receive(packet, self.now)))
-        self._hear(self._jitter.handle_timeout(self.now))
+            self.at(arrival, lambda tick=self._ticks: self._arrive(tick, talking))
+        self._jitter.handle_timeout(self.now)
+        self._hear()
 
-    def _hear(self, pieces: Iterable[Any]) -> None:
-        for piece in pieces:
-            match piece:
-                case Received(packet):
-                    self.conversation.receive_audio(VOICE if packet.payload[0] else SILENCE, self.now)
-                case Lost(samples):
-                    for _ in range(samples // 960):
-                        self.conversation.receive_audio(SILENCE, self.now)
+    def _arrive(self, tick: int, talking: bool) -> None:
+        self._jitter.receive(tick & 0xFFFF, (tick * 960) & 0xFFFFFFFF, bytes([talking]), self.now)
+        self._hear()
+
+    def _hear(self) -> None:
+        while (piece := self._jitter.next_event()) is not None:
+            loud = isinstance(piece, Audio) and piece.payload == b"\1"
+            self._ticks_left += piece.ticks
+            while self._ticks_left >= 960:
+                self._ticks_left -= 960
+                self.conversation.receive_audio(VOICE if loud else SILENCE, self.now)
+        self._drain()
 
     def _look(self) -> None:
         at = self.conversation.position

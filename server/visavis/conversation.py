@@ -282,8 +282,7 @@ class Conversation:
             item_id, self._tape.cut(start, end + _TAIL), self._sampler.take(start, end)
         )
         self._last_user_item = item_id
-        if self.session.transcribe:
-            self._awaited[item_id] = now + self._config.watchdog.transcript_s
+        self._awaited[item_id] = now + self._config.watchdog.transcript_s
         self._notify(ev.TurnCommitted(item_id, previous))
         self._notify_item(item_id, previous)
 
@@ -328,17 +327,17 @@ class Conversation:
             return
         response.transcript += delta.text
         if not delta.final:
-            self._notify(ev.TranscriptPart(item_id, delta.text))
+            self._notify_transcript(ev.TranscriptPart(item_id, delta.text))
             return
         self._mark(response, "transcript", now)
         del self._awaited[item_id]
         self.history.set_transcript(item_id, response.transcript)
-        self._notify(ev.TranscriptDone(item_id, response.transcript))
+        self._notify_transcript(ev.TranscriptDone(item_id, response.transcript))
 
     def _fail_transcript(self, item_id: str, message: str) -> None:
         del self._awaited[item_id]
         self.history.fail_transcript(item_id)
-        self._notify(ev.TranscriptFailed(item_id, message))
+        self._notify_transcript(ev.TranscriptFailed(item_id, message))
 
     # The assistant's side.
 
@@ -363,7 +362,6 @@ class Conversation:
             messages=self.history.messages(create.instructions or self.session.instructions),
             voice=self.session.voice,
             speak="audio" in modalities,
-            transcribe=self.session.transcribe,
             temperature=self.session.temperature if create.temperature is None else create.temperature,
             max_tokens=create.max_output_tokens or self.session.max_output_tokens,
         )
@@ -487,6 +485,11 @@ class Conversation:
         item = self._known_item(item_id)
         self._notify(ev.ItemAdded(item, previous))
         self._notify(ev.ItemDone(item, previous))
+
+    def _notify_transcript(self, event: ev.TranscriptPart | ev.TranscriptDone | ev.TranscriptFailed) -> None:
+        """Transcripts are always kept, since the history lives on them, but told only to who wants them."""
+        if self.session.transcribe:
+            self._notify(event)
 
     def _notify_timings(self, response: _Response, *, final: bool = False) -> None:
         origin = response.marks.get("speech_end", response.started_at)

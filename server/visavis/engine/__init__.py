@@ -53,8 +53,6 @@ class Request:
     voice: str | None = None
     speak: bool = True
     "False asks for text alone."
-    transcribe: bool = True
-    "Whether the caller wants to read what the user said."
     temperature: float | None = None
     max_tokens: int | None = None
 
