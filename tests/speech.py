@@ -1,0 +1,58 @@
+"""Speech for tests, made on the spot: the packaged English voice and espeak-ng's robots."""
+
+import functools
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from visavis.audio import RATE, Pcm, decode_wav, encode_wav, from_float, resample
+
+ESPEAK = {
+    "american": ("-v", "en-us", "-s", "150"),
+    "british": ("-v", "en-gb+f3", "-s", "140"),
+    "german": ("-v", "de", "-s", "150"),
+}
+VOICES = ("hibari", *ESPEAK)
+
+
+def lacks(voice: str) -> str | None:
+    """Say why a voice cannot speak here; None when it can."""
+    if voice in ESPEAK:
+        return None if shutil.which("espeak-ng") else "espeak-ng is not installed (apt-get install espeak-ng)"
+    return (
+        None if importlib.util.find_spec("hibari") else "hibari-tts is not installed (pip install '.[local]')"
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def speak(text: str, voice: str = "hibari") -> Pcm:
+    """Return the spoken text, 24 kHz, with about 0.2 s of silence at both ends; read-only, for it is shared."""
+    if voice in ESPEAK:
+        command = ("espeak-ng", *ESPEAK[voice], "--stdin", "--stdout")
+        wav = subprocess.run(command, input=text.encode(), capture_output=True, check=True, timeout=60).stdout
+        spoken = resample(*decode_wav(wav), RATE)
+    else:
+        spoken = from_float(np.asarray(_hibari()(text), np.float32))
+    pcm = np.concatenate([silence(0.2), spoken, silence(0.2)])
+    pcm.flags.writeable = False
+    return pcm
+
+
+def silence(seconds: float) -> Pcm:
+    return np.zeros(round(seconds * RATE), np.int16)
+
+
+def write_wav(path: Path, pcm: Pcm, rate: int = RATE) -> Path:
+    path.write_bytes(encode_wav(pcm, rate))
+    return path
+
+
+@functools.cache
+def _hibari() -> Any:  # the package has no types
+    from hibari import Hibari
+
+    return Hibari(threads=1)

@@ -1,0 +1,76 @@
+# Sourced by run.sh, test.sh and check.sh from the repository root: a virtual environment with what an extra needs.
+# Every way it can fail ends in one sentence that says what to do.
+
+VENV=${VENV:-.venv}
+NEED_MB=1500
+
+say() {
+    printf '%s\n' "$*" >&2
+}
+
+fail() {
+    say "visavis: $*"
+    exit 1
+}
+
+# timed TEXT COMMAND...: run a step and say how long it took.
+timed() {
+    step_text=$1
+    shift
+    step_start=$(date +%s)
+    "$@" || return
+    say "$step_text: $(($(date +%s) - step_start)) s"
+}
+
+# The first Python that is new enough, $PYTHON before all; a name on the PATH may be a stub, so each is run.
+find_python() {
+    for name in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3; do
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s' "$name"
+            return
+        fi
+    done
+    fail "Python 3.11 or newer is needed and was not found. Install it (Debian: apt-get install python3 python3-venv)" \
+        "or name one: make run PYTHON=/path/to/python3."
+}
+
+make_environment() {
+    python=$(find_python) || exit 1
+    "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+        fail "$python cannot make virtual environments. Run: apt-get install python3-venv"
+    # --clear: what an interrupted first run left is no base to build on.
+    "$python" -m venv --clear "$VENV" || fail "The virtual environment $VENV could not be made; see above."
+}
+
+install_packages() {
+    free_mb=$(df -Pk . | awk 'NR == 2 { print int($4 / 1024) }')
+    [ "$free_mb" -ge "$NEED_MB" ] ||
+        fail "The packages need $NEED_MB MB of free disk here and $free_mb MB are free. Make room and run it again."
+    log=$VENV/install.log
+    # PIP_USER in a person's settings is an error within a virtual environment.
+    if ! PIP_USER=0 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        --editable ".[$1]" >"$log" 2>&1; then
+        tail -n 15 "$log" >&2
+        if grep -qiE 'no space left|errno 28' "$log"; then
+            fail "The disk is full. Make room and run it again; what was installed is kept."
+        elif grep -qiE 'connection|resolution|timed out|could not find a version|proxy' "$log"; then
+            fail "The package registry could not be reached, or lacks a package for this machine. Check the network" \
+                "(pip's own settings and proxies are respected) and run it again."
+        fi
+        fail "The packages could not be installed; the whole record is in $log."
+    fi
+}
+
+# prepare EXTRAS: done at once when pyproject.toml is what it was at the last success.
+prepare() {
+    stamp=$VENV/installed-$1
+    wanted=$(cksum <pyproject.toml)
+    if [ -x "$VENV/bin/python" ] && grep -qsxF "$wanted" "$stamp" "$VENV/installed-local,dev"; then
+        return
+    fi
+    [ -x "$VENV/bin/python" ] && [ -e "$VENV/ready" ] || timed "Virtual environment" make_environment
+    : >"$VENV/ready"
+    say "Installing the packages; the first time this takes a minute or more."
+    timed "Packages" install_packages "$1"
+    printf '%s\n' "$wanted" >"$stamp"
+}

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Run all tests, after fetching what they need; what cannot be had is said, and its tests are skipped by name.
+# VISAVIS_ALL_TESTS=1 turns such a skip into a failure.
+set -eu
+cd "$(dirname "$0")/.."
+. tools/setup.sh
+
+# debian PACKAGE COMMAND: install a Debian package unless its command is there.
+debian() {
+    command -v "$2" >/dev/null && return
+    if ! command -v apt-get >/dev/null; then
+        say "$2 is not installed, and this is no Debian: tests that need it are skipped."
+    elif [ "$(id -u)" = 0 ]; then
+        install_debian "$1"
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        install_debian "$1" sudo
+    else
+        say "$2 is not installed: tests that need it are skipped. To have them: sudo apt-get install $1"
+    fi
+}
+
+install_debian() {
+    package=$1
+    shift
+    log=$VENV/apt.log
+    if ! { "$@" apt-get update -q && "$@" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qy --no-install-recommends "$package"; } >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        say "$package could not be installed: tests that need it are skipped."
+    fi
+}
+
+prepare local,dev
+timed "chromium" debian chromium chromium
+timed "espeak-ng" debian espeak-ng espeak-ng
+timed "Models" "$VENV/bin/visavis" models pull || say "Tests that need the models are skipped."
+
+slow='models or browser or people or loopback'
+timed "Unit tests" "$VENV/bin/python" -m pytest -q -m "not ($slow)"
+timed "All other tests" "$VENV/bin/python" -m pytest -q -m "$slow"
