@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,19 @@ VOICES = ("hibari", *ESPEAK)
 def lacks(voice: str) -> str | None:
     """Say why a voice cannot speak here; None when it can."""
     if voice in ESPEAK:
-        return None if shutil.which("espeak-ng") else "espeak-ng is not installed (apt-get install espeak-ng)"
-    return (
-        None if importlib.util.find_spec("hibari") else "hibari-tts is not installed (pip install '.[local]')"
-    )
+        return None if shutil.which("espeak-ng") else "no espeak-ng (apt-get install espeak-ng)"
+    return None if importlib.util.find_spec("hibari") else "no hibari-tts (pip install '.[local]')"
 
 
 @functools.lru_cache(maxsize=64)
 def speak(text: str, voice: str = "hibari") -> Pcm:
-    """Return the spoken text, 24 kHz, with about 0.2 s of silence at both ends; read-only, for it is shared."""
+    """Return the spoken text, 24 kHz, with 0.2 s of digital silence at both ends; read-only."""
     if voice in ESPEAK:
-        command = ("espeak-ng", *ESPEAK[voice], "--stdin", "--stdout")
-        wav = subprocess.run(command, input=text.encode(), capture_output=True, check=True, timeout=60).stdout
-        spoken = resample(*decode_wav(wav), RATE)
+        # To a file: on a pipe it promises a length that it does not know.
+        with tempfile.NamedTemporaryFile(suffix=".wav") as wav:
+            command = ("espeak-ng", *ESPEAK[voice], "--stdin", "-w", wav.name)
+            subprocess.run(command, input=text.encode(), check=True, timeout=60)
+            spoken = resample(*decode_wav(wav.read()), RATE)
     else:
         spoken = from_float(np.asarray(_hibari()(text), np.float32))
     pcm = np.concatenate([silence(0.2), spoken, silence(0.2)])
