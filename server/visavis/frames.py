@@ -44,14 +44,15 @@ class FrameSampler:
     def wants(self, at: int) -> bool:
         """Tell whether the frame at this position (24 kHz samples) is to be kept; yes claims its place.
 
-        Places lie on a grid, so that early and late frames average out. A gap, or a position before the
-        last place (the sender restarted), begins a new grid.
+        Places lie on a grid, so that early and late frames average out, but never closer than half of its
+        step. A gap, or a position before the last place (the sender restarted), begins a new grid.
         """
-        late = at - self._due if self._due is not None else self._interval
-        if -self._interval - self._slack <= late < -self._slack:
+        interval, slack = self._interval, self._slack
+        late = at - self._due if self._due is not None else interval
+        if -interval - slack <= late < -slack:
             return False
-        on_grid = -self._slack <= late < self._interval
-        self._due = at - late + self._interval if on_grid else at + self._interval
+        on_grid = -slack <= late < interval
+        self._due = at + interval - (min(late, slack) if on_grid else 0)
         return True
 
     def receive(self, frame: Frame) -> None:
