@@ -26,6 +26,15 @@ def largest_step(pcm: Pcm) -> int:
     return int(np.abs(np.diff(pcm.astype(np.int32))).max(initial=0))
 
 
+def is_finished(playout: Playout) -> bool:
+    """A call, since a type checker takes a property for constant."""
+    return playout.finished
+
+
+def is_started(playout: Playout) -> bool:
+    return playout.started
+
+
 def answer(playout: Playout, chunks: list[tuple[float, float]], until_s: float = 60.0) -> tuple[float, Pcm]:
     """Play one reply of chunks (arrival, duration); return when it began to sound, and all that was read."""
     playout.begin()
@@ -55,8 +64,8 @@ def omni(factor: float, chunks: int = 6, first_s: float = 0.5) -> list[tuple[flo
 
 def test_nothing_is_to_be_heard_before_the_first_reply() -> None:
     playout = Playout(CONFIG)
-    assert playout.finished
-    assert not playout.started
+    assert is_finished(playout)
+    assert not is_started(playout)
     assert playout.flush() == 0
     assert playout.write(tone(0.1), 0.0) == 0
     assert playout.dropped == RATE // 10
@@ -68,7 +77,7 @@ def test_waits_for_the_prebuffer_and_then_plays_what_was_written() -> None:
     playout.begin()
     playout.write(ramp(2 * BLOCK), 0.0)
     assert not playout.read(BLOCK, 0.02).any()
-    assert not playout.started
+    assert not is_started(playout)
     playout.write(ramp(BLOCK, 2 * BLOCK), 0.03)
     assert np.array_equal(playout.read(BLOCK, 0.04), ramp(BLOCK))
     assert np.array_equal(playout.read(2 * BLOCK, 0.06), ramp(2 * BLOCK, BLOCK))
@@ -82,11 +91,11 @@ def test_a_reply_shorter_than_the_prebuffer_is_played_once_it_has_ended() -> Non
     playout.write(ramp(100), 0.0)
     assert not playout.read(BLOCK, 5.0).any()
     playout.end()
-    assert not playout.finished
+    assert not is_finished(playout)
     block = playout.read(BLOCK, 5.02)
     assert np.array_equal(block[:100], ramp(100))
     assert playout.heard == 100
-    assert playout.finished
+    assert is_finished(playout)
     assert playout.underruns == 0
 
 
@@ -94,10 +103,10 @@ def test_a_reply_without_audio_is_finished_when_it_ends() -> None:
     playout = Playout(CONFIG)
     playout.begin()
     assert playout.write(tone(0), 0.0) == 0
-    assert not playout.finished
+    assert not is_finished(playout)
     playout.end()
-    assert playout.finished
-    assert not playout.started
+    assert is_finished(playout)
+    assert not is_started(playout)
 
 
 @pytest.mark.parametrize("factor", [0.22, 0.47])
@@ -223,9 +232,9 @@ def test_late_news_that_the_reply_is_over_makes_no_underrun() -> None:
     playout.write(tone(0.1), 0.0)
     for tick in range(20):
         playout.read(BLOCK, tick / 50)
-    assert not playout.finished
+    assert not is_finished(playout)
     playout.end()
-    assert playout.finished
+    assert is_finished(playout)
     assert playout.underruns == 0
 
 
@@ -249,12 +258,12 @@ def test_a_flush_fades_out_and_stops(left: int) -> None:
     heard = playout.flush()
     assert heard == RATE // 10
     assert playout.buffered == 0
-    assert not playout.finished
+    assert not is_finished(playout)
     fade = playout.read(BLOCK, 0.1)
     assert largest_step(np.concatenate((tone(0.01), fade))) <= 10_000 / FADE + 1
     assert fade[FADE // 2] > 3_000
     assert not fade[FADE:].any()
-    assert playout.finished
+    assert is_finished(playout)
     assert playout.heard == heard
     assert playout.write(tone(0.1), 0.2) == 0
     assert playout.dropped == RATE // 10
@@ -265,7 +274,7 @@ def test_a_flush_before_the_first_sample_is_silent() -> None:
     playout.begin()
     playout.write(tone(0.5), 0.0)
     assert playout.flush() == 0
-    assert playout.finished
+    assert is_finished(playout)
     assert not playout.read(BLOCK, 0.1).any()
 
 
@@ -276,7 +285,7 @@ def test_a_flush_in_a_hole_is_silent() -> None:
     for tick in range(8):
         playout.read(BLOCK, tick / 50)
     assert playout.flush() == RATE // 10
-    assert playout.finished
+    assert is_finished(playout)
 
 
 def test_a_new_reply_follows_the_fade_of_the_one_it_replaces() -> None:
@@ -287,10 +296,10 @@ def test_a_new_reply_follows_the_fade_of_the_one_it_replaces() -> None:
     playout.begin()
     assert (playout.heard, playout.started) == (0, False)
     playout.write(ramp(RATE), 0.0)
-    assert not playout.started
+    assert not is_started(playout)
     short = playout.read(FADE // 2, 0.02)
     assert short.all()
-    assert not playout.started
+    assert not is_started(playout)
     block = playout.read(BLOCK, 0.03)
     rest = FADE - FADE // 2
     assert np.array_equal(block[rest:], ramp(BLOCK - rest))
@@ -311,7 +320,7 @@ def test_without_fades_sound_ends_at_once() -> None:
     playout.write(tone(1.0), 0.0)
     playout.read(BLOCK, 0.0)
     playout.flush()
-    assert playout.finished
+    assert is_finished(playout)
     assert not playout.read(BLOCK, 0.02).any()
 
 
