@@ -85,7 +85,7 @@ def _settings(arguments: argparse.Namespace) -> Config:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from .app import serve
+    from .wiring import serve
 
     return _run(serve(_settings(arguments)))
 

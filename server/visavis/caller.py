@@ -15,8 +15,9 @@ import aiohttp
 import numpy as np
 
 from .audio import BLOCK, EMPTY, RATE, Pcm, decode_wav, encode_wav, level_dbfs, resample
-from .config import CameraConfig, RtcConfig
+from .config import RtcConfig
 from .errors import CallError
+from .film import Film
 from .frames import Frame
 from .rtc import OutgoingPeer
 
@@ -27,6 +28,7 @@ _AUDIBLE_DBFS = -50.0
 _CONNECT_S = 20.0
 _REPLY_S = 90.0
 "The longest wait for a reply to end."
+_CAMERA_FPS = 12.0
 _PAUSE_S = 0.6
 "Between the end of a reply and the next question, as a person would leave."
 
@@ -186,7 +188,8 @@ async def call(
     """
     sounds = [load_question(path) for path in questions]
     caller = Caller()
-    peer = OutgoingPeer(RtcConfig(), CameraConfig(), caller, video=video)
+    film = Film(video, _CAMERA_FPS) if video is not None else None
+    peer = OutgoingPeer(RtcConfig(), caller, film.next_picture if film else None, _CAMERA_FPS)
     done: list[Turn] = []
     kept: list[Pcm] = []
     call_id = ""

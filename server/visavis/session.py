@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from .trace import CallTrace
 from .vad import VoiceActivity
 
 logger = logging.getLogger(__name__)
+
+_SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 
 
 class Session:
@@ -60,8 +63,15 @@ class Session:
     # From outside.
 
     async def answer(self, offer_sdp: str) -> str:
-        """Take the caller's offer and return the answer. Raises SignallingError if the offer is no use."""
-        return await self._peer.answer(offer_sdp)
+        """Take the caller's offer and return the answer.
+
+        Raises SignallingError if the offer is no use; nothing of the call is left then.
+        """
+        try:
+            return await self._peer.answer(offer_sdp)
+        except BaseException:
+            await self._peer.aclose()
+            raise
 
     async def run(self) -> None:
         """Live until the caller or the server hangs up; nothing of the call remains afterwards."""
@@ -105,11 +115,11 @@ class Session:
             self._trace.audio(len(pcm), now)
 
     def wants_frame(self, at: int) -> bool:
+        wanted = False
         with self._feeding() as now:
             wanted = self._conversation.wants_frame(at)
             self._trace.frame_offered(at, wanted, now)
-            return wanted
-        return False
+        return wanted
 
     def receive_frame(self, frame: Frame) -> None:
         with self._feeding() as now:
@@ -117,10 +127,11 @@ class Session:
             self._conversation.receive_frame(frame, now)
 
     def pull_audio(self) -> Pcm:
+        block = _SILENCE
         with self._feeding() as now:
             self._trace.pull(BLOCK, now)
-            return self._conversation.pull_audio(BLOCK, now)
-        return np.zeros(BLOCK, np.int16)
+            block = self._conversation.pull_audio(BLOCK, now)
+        return block  # noqa: RET504 - silence if feeding failed
 
     def receive_message(self, text: str) -> None:
         with self._feeding() as now:
@@ -163,7 +174,7 @@ class Session:
                 case StartResponse(response_id):
                     task = self._tasks.create_task(self._respond(action))
                     self._responses[response_id] = task
-                    task.add_done_callback(lambda _, done=response_id: self._responses.pop(done, None))
+                    task.add_done_callback(partial(self._forget, response_id))
                 case CancelResponse(response_id):
                     if (running := self._responses.get(response_id)) is not None:
                         running.cancel()
@@ -189,6 +200,9 @@ class Session:
             self._conversation.receive_failure(start.response_id, error, now)
             self._peer.send_message(self._protocol.encode_error(error))
             self._drain()
+
+    def _forget(self, response_id: int, _: asyncio.Task[None]) -> None:
+        self._responses.pop(response_id, None)
 
     def _send(self, event: ev.ServerEvent) -> None:
         for message in self._protocol.encode(event):

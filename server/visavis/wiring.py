@@ -1,0 +1,88 @@
+"""From settings to a running server: the one place that knows all parts."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from .app import build_app
+from .config import Config, SessionConfig
+from .engine import Engine
+from .engine.open import open_engine
+from .errors import VisavisError
+from .local.supervisor import Supervisor
+from .serving import run_server
+from .session import Session
+from .trace import CallTrace
+from .vad import GatedVad, SileroPool
+
+logger = logging.getLogger(__name__)
+
+
+async def serve(config: Config) -> None:
+    """Serve until a signal. Raises VisavisError for whatever makes that impossible."""
+    pool = SileroPool()
+    pool.warm()
+
+    async with running_engine(config, wait=False) as engine:
+
+        def open_call(call_id: str, settings: SessionConfig) -> Session:
+            vad = GatedVad(config.conversation.vad, pool)
+            return Session(call_id, config, settings, engine, vad, CallTrace(config.trace, call_id))
+
+        app = build_app(config, open_call, engine.ready)
+        async with asyncio.TaskGroup() as tasks:
+            warming = tasks.create_task(_say_when_ready(engine))
+            await run_server(app, config.server, _announce)
+            warming.cancel()
+
+
+@asynccontextmanager
+async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[Engine]:
+    """Open the configured engine, and start the embedded one if that is it.
+
+    With `wait` it is warm when the body begins. Raises VisavisError if it cannot be started, then or later.
+    """
+    if config.engine.name != "local":
+        engine = open_engine(config.engine)
+        try:
+            yield engine
+        finally:
+            await engine.aclose()
+        return
+    supervisor = Supervisor(config.local)
+    engine = open_engine(replace(config.engine, url=supervisor.url))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(supervisor.run())
+            if wait:
+                await supervisor.wait_ready()
+            try:
+                yield engine
+            finally:
+                await engine.aclose()
+                await supervisor.aclose()
+    except* VisavisError as group:
+        raise _first(group) from group
+
+
+async def _say_when_ready(engine: Engine) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while not await engine.ready():
+        await asyncio.sleep(0.2)
+    print(f"The engine is warm after {loop.time() - began:.1f} s: open the page and talk.", flush=True)
+
+
+def _announce(address: str) -> None:
+    print(f"Visavis is at {address}", flush=True)
+
+
+def _first(group: BaseExceptionGroup[VisavisError]) -> VisavisError:
+    """Return one error out of a group that may hold groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, VisavisError)
+    return error
