@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from visavis.config import LocalConfig
+from visavis.config import Config, LocalConfig
 from visavis.errors import ModelError
 from visavis.local import models, models_cli
 from visavis.local.models import Model, ModelFile, Part, State
@@ -537,7 +537,7 @@ def test_progress_writes_few_lines_elsewhere() -> None:
 def run_command(*argv: str, config: LocalConfig) -> int:
     parser = argparse.ArgumentParser()
     models_cli.add_arguments(parser)
-    return models_cli.run(parser.parse_args(argv), config)
+    return models_cli.run(parser.parse_args(argv), Config(local=config))
 
 
 def test_the_command_lists_licence_size_and_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from visavis.config import LocalConfig
+from visavis.config import Config
 from visavis.errors import ModelError
 from visavis.local import models
 from visavis.local.pull import pull
@@ -58,17 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
 
 
-def run(args: argparse.Namespace, config: LocalConfig) -> int:
+def run(args: argparse.Namespace, config: Config) -> int:
     """Do what was parsed by `add_arguments`; results go to stdout, progress to stderr.
 
     Raises:
         ModelError: a pull or a check failed.
     """
-    cache = models.cache_dir(config.cache_dir, os.environ)
+    cache = models.cache_dir(config.local.cache_dir, os.environ)
     if args.verb == "list":
-        _list(cache, models.needed(config))
+        _list(cache, models.needed(config.local))
         return 0
-    names = tuple(args.names) or models.needed(config)
+    names = tuple(args.names) or models.needed(config.local)
     progress = Progress(sys.stderr)
     if args.verb == "pull":
         for name, path in pull(names, cache, report=progress, environ=os.environ, path=args.path).items():

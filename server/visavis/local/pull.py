@@ -128,6 +128,7 @@ class HubSource:
                 raise SourceError(f"it answers {error.code} for {model.repository}/{file.name}") from error
         except (OSError, HTTPException) as error:
             self._unreachable = f"it cannot be reached ({_reason(error)})"
+            logger.info("The hub cannot be reached (%s): the next source is asked instead", _reason(error))
             return self._unreachable
         with response, partial.open("ab") as out:
             if response.status != 206:
@@ -333,7 +334,7 @@ def _pull_file(
         try:
             source.extend(model, file, partial, advance)
         except SourceError as error:
-            logger.info("%s: %s is no source: %s", model.name, source.name, error)
+            logger.debug("%s: %s is no source: %s", model.name, source.name, error)
             failures.append(f"{source.name}: {error}")
         except OSError as error:
             raise ModelError(f"{model.name}: {partial} cannot be written: {error}.") from error
