@@ -1,0 +1,274 @@
+"""vLLM-Omni's chat completions as data: a `Request` to its JSON, its stream to `Delta`s. Sans-I/O.
+
+Read from vllm-omni 0.30.0. Mainline vLLM takes the same request and answers with text alone; the
+embedded engine adds one kind of chunk, `"modality": "transcript"`.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from ..audio import EMPTY, RATE, Pcm, Resampler, decode_wav, encode_wav, resample
+from ..config import EngineConfig
+from ..errors import EngineBusy, EngineError, EngineLost, EngineRefused
+from . import (
+    AudioDelta,
+    AudioPart,
+    Delta,
+    Done,
+    FramesPart,
+    Message,
+    Request,
+    TextDelta,
+    TextPart,
+    TranscriptDelta,
+    Usage,
+)
+
+INPUT_RATE = 16_000
+"What the model hears; another rate makes the server resample, for which it may lack the library."
+
+VIDEO_FPS = 2
+"The one rate that a sequence of pictures is given; frames carry no time of their own."
+
+_MAX_MESSAGE = 500
+"Characters kept of an error message of the engine."
+
+Json = dict[str, Any]  # Any: values of foreign JSON, looked at before use
+
+Reason = Literal["stop", "length", "content_filter", "tool_calls"]
+
+
+def request_body(request: Request, config: EngineConfig) -> bytes:
+    """Write the JSON of `POST /v1/chat/completions`.
+
+    Equal messages give equal bytes, so that the engine's caches hit. The voice is the request's, else
+    the configuration's, else the engine's own.
+    """
+    body: Json = {
+        "model": config.model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "modalities": ["text", "audio"] if request.speak else ["text"],
+        "max_tokens": config.max_tokens if request.max_tokens is None else request.max_tokens,
+    }
+    if request.speak:
+        body["audio"] = {"format": "pcm16"}
+        voice = config.voice if request.voice is None else request.voice
+        if voice is not None:
+            body["voice"] = voice
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    messages = [_message(message) for message in request.messages]
+    parts = (part for message in messages for part in message["content"] if isinstance(part, dict))
+    if any(part["type"] == "video_url" for part in parts):
+        # Without num_frames the server keeps the first 32 frames and says nothing.
+        body["media_io_kwargs"] = {"video": {"fps": VIDEO_FPS, "num_frames": -1}}
+    body["messages"] = messages
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _message(message: Message) -> Json:
+    if message.role != "user" or all(isinstance(part, TextPart) for part in message.parts):
+        return {"role": message.role, "content": message.text}
+    content: list[Json] = []
+    for part in message.parts:
+        match part:
+            case TextPart(text):
+                content.append({"type": "text", "text": text})
+            case AudioPart(pcm, uuid):
+                wav = encode_wav(resample(pcm, RATE, INPUT_RATE), INPUT_RATE)
+                sound = {"data": _base64(wav), "format": "wav"}
+                content.append({"type": "input_audio", "input_audio": sound, "uuid": uuid})
+            case FramesPart():
+                content.extend(_frames(part))
+    return {"role": "user", "content": content}
+
+
+def _frames(part: FramesPart) -> Iterator[Json]:
+    """Give one clip, half the tokens of as many pictures, or pictures where a clip cannot be."""
+    sizes = {(frame.width, frame.height) for frame in part.frames}
+    if len(part.frames) >= 2 and len(sizes) == 1:
+        url = "data:video/jpeg;base64," + ",".join(_base64(frame.jpeg) for frame in part.frames)
+        yield {"type": "video_url", "video_url": {"url": url}, "uuid": part.uuid}
+        return
+    for number, frame in enumerate(part.frames):
+        url = "data:image/jpeg;base64," + _base64(frame.jpeg)
+        yield {"type": "image_url", "image_url": {"url": url}, "uuid": f"{part.uuid}-{number}"}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+class ReplyDecoder:
+    """Turn the events of one streamed answer into deltas, `Done` last. `speak` is the request's."""
+
+    def __init__(self, *, speak: bool) -> None:
+        self.finished = False
+        "Done has been given; what comes later is ignored."
+        self.complete = False
+        "The engine has said why it ended: nothing of the answer itself is missing."
+        self._speak = speak
+        self._reason: Reason = "stop"
+        self._audio = _AudioDecoder()
+
+    def receive_event(self, data: str) -> list[Delta]:
+        """Take the data of one event. Raises EngineError if it tells of one or cannot be read."""
+        if self.finished:
+            return []
+        if data.strip() == "[DONE]":
+            return self._finish()
+        try:
+            chunk = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise EngineLost("The engine sent a chunk that is not JSON.") from error
+        if not isinstance(chunk, dict):
+            raise EngineLost("The engine sent a chunk that is not a JSON object.")
+        if chunk.get("error"):
+            raise stream_error(chunk["error"])
+        return self._receive_chunk(chunk)
+
+    def receive_eof(self) -> list[Delta]:
+        """Take the end of the stream. Raises EngineLost if the answer was not complete."""
+        if self.finished:
+            return []
+        if not self.complete:
+            raise EngineLost("The engine broke off in the middle of an answer.")
+        return self._finish()
+
+    def _finish(self) -> list[Delta]:
+        self.finished = True
+        return [Done(self._reason)]
+
+    def _receive_chunk(self, chunk: Json) -> list[Delta]:
+        choices = chunk.get("choices")
+        if not isinstance(choices, list) or not choices:
+            # Chunks with sound repeat the usage so far: only the closing one counts.
+            return _usage(chunk.get("usage"))
+        choice = choices[0] if isinstance(choices[0], dict) else {}
+        modality = chunk.get("modality")
+        self._receive_reason(choice.get("finish_reason"), modality)
+        delta = choice.get("delta")
+        content = delta.get("content") if isinstance(delta, dict) else None
+        if not isinstance(content, str) or not content:
+            return []
+        match modality:
+            case None | "text":
+                return [TextDelta(content)]
+            case "audio":
+                pcm = self._audio.receive(content, choice.get("audio_metadata"))
+                return [AudioDelta(pcm)] if len(pcm) else []
+            case "transcript":
+                return [TranscriptDelta(content, final=chunk.get("final") is not False)]
+            case _:
+                return []
+
+    def _receive_reason(self, reason: object, modality: object) -> None:
+        match reason:
+            case None:
+                return
+            case "abort" | "error":
+                raise EngineLost("The engine gave up in the middle of an answer.")
+            case "length" | "content_filter" | "tool_calls":
+                self._reason = reason
+            case _:
+                self._reason = "stop"
+        # Releases before 0.30 end the text and go on speaking.
+        self.complete = self.complete or not (self._speak and modality == "text")
+
+
+class _AudioDecoder:
+    """Turn base64 chunks of one stream of sound into 24 kHz."""
+
+    def __init__(self) -> None:
+        self._half_sample = b""
+        self._rate = RATE
+        self._resampler = Resampler(RATE, RATE)
+
+    def receive(self, content: str, metadata: object) -> Pcm:
+        """Decode the next chunk: bare 16-bit PCM, or WAV whole in itself.
+
+        Raises EngineLost if it is neither or has a rate that cannot be had.
+        """
+        try:
+            data = base64.b64decode(content, validate=True)
+            if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+                self._half_sample = b""
+                pcm, rate = decode_wav(data)
+            else:
+                rate = _rate(metadata)
+                pcm = self._samples(data)
+            if rate != self._rate:
+                self._resampler = Resampler(rate, RATE)
+                self._rate = rate
+        except (binascii.Error, ValueError) as error:
+            raise EngineLost(f"The engine sent sound that cannot be read: {error}.") from error
+        return self._resampler.process(pcm)
+
+    def _samples(self, data: bytes) -> Pcm:
+        data = self._half_sample + data
+        whole = len(data) & ~1
+        self._half_sample = data[whole:]
+        return np.frombuffer(data[:whole], "<i2").astype(np.int16) if whole else EMPTY
+
+
+def _rate(metadata: object) -> int:
+    """Give the rate that the metadata of a chunk names. Raises ValueError unless the sound is mono."""
+    if not isinstance(metadata, dict):
+        return RATE
+    channels = metadata.get("channels") or 1
+    if channels != 1:
+        raise ValueError(f"{channels} channels where mono was asked for")
+    rate = metadata.get("sample_rate_hz") or RATE
+    if not isinstance(rate, int | float):
+        raise ValueError(f"a rate of {rate!r}")
+    return int(rate)
+
+
+def _usage(usage: object) -> list[Delta]:
+    if not isinstance(usage, dict):
+        return []
+    counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
+    return [Usage(*(count if isinstance(count, int) else 0 for count in counts))]
+
+
+def http_error(status: int, body: bytes) -> EngineError:
+    """Make the error of an HTTP answer other than 200 from its status and (the start of) its body."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        content = None
+    detail = content.get("error", content) if isinstance(content, dict) else None
+    return _error(status, _text(detail) or f"HTTP {status}")
+
+
+def is_about_voice(error: EngineRefused) -> bool:
+    """Tell whether a refusal names the voice as its cause ("Invalid speaker 'x'. Supported: …")."""
+    message = str(error).lower()
+    return "voice" in message or "speaker" in message
+
+
+def stream_error(error: object) -> EngineError:
+    """Make the error that an event of a stream tells of, `{"message", "type", "code"}`."""
+    code = error.get("code") if isinstance(error, dict) else None
+    status = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 500
+    return _error(status, _text(error) or "an error without a message")
+
+
+def _text(detail: object) -> str:
+    if isinstance(detail, dict):
+        detail = detail.get("message") or detail.get("detail")
+    return detail[:_MAX_MESSAGE] if isinstance(detail, str) else ""
+
+
+def _error(status: int, message: str) -> EngineError:
+    if status in (429, 503):
+        return EngineBusy(f"The engine is busy: {message}")
+    if 300 <= status < 500:
+        return EngineRefused(f"The engine refused the request: {message}")
+    return EngineLost(f"The engine failed: {message}")
