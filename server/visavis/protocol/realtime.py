@@ -1,0 +1,317 @@
+"""OpenAI's Realtime events, as on a WebRTC data channel, to and from the conversation's own. Sans-I/O.
+
+Ids on the wire are made of the call's id and a number that counts up, so that a call replayed gives the
+same bytes. Events of ours that the interface does not have begin with `visavis.`; stock clients skip them.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from .. import events as ev
+from ..audio import RATE
+from ..config import SessionConfig
+from ..errors import ClientEventError, EngineError, VisavisError
+from ..history import AudioContent, FramesContent, Item, SpokenContent, TextContent
+from .fields import Fields, optional, parse, text
+from .realtime_client import read_event
+from .realtime_session import session_object
+
+Body = dict[str, Any]
+
+_MAX_UNTRANSCRIBED = 64
+"Turns whose length is remembered for the transcript that they may still get."
+
+
+@dataclass(slots=True)
+class _Reply:
+    """What of a response must be remembered between its events."""
+
+    spoken: bool
+    item_id: str = ""
+    texts: list[str] = field(default_factory=list)
+
+
+class RealtimeProtocol:
+    """The wire of one call: `encode` what the conversation tells, `decode` what the client sends.
+
+    `model` is the name that the client is told, whatever name it asked for; `expires_at` is Unix seconds.
+    """
+
+    def __init__(self, call_id: str, model: str, *, expires_at: int | None = None) -> None:
+        self._model = model
+        self._expires_at = expires_at
+        self._key = call_id.removeprefix("rtc_")
+        self._events = 0
+        self._replies: dict[int, _Reply] = {}
+        self._seconds: dict[str, float] = {}
+        self._answering: str | None = None
+        "`event_id` of the client's message at hand."
+
+    # To the client.
+
+    def encode(self, event: ev.ServerEvent) -> list[str]:
+        """Return the messages that tell one event, in the order to send them."""
+        return [self._message(body) for body in self._expand(event)]
+
+    def encode_error(self, error: VisavisError, *, echo: bool = True) -> str:
+        """Return the message that tells an error.
+
+        A ClientEventError without `event_id` carries that of the message decoded last, whose handling it
+        ended; `echo` is False for one that has nothing to do with it.
+        """
+        body: Body = {"type": "server_error", "code": "internal_error", "message": str(error)}
+        body |= {"param": None, "event_id": None}
+        match error:
+            case ClientEventError():
+                body |= {"type": "invalid_request_error", "code": error.code, "param": error.param}
+                body["event_id"] = error.event_id or (self._answering if echo else None)
+                self._answering = None
+            case EngineError():
+                body["code"] = error.code
+        return self._message({"type": "error", "error": body})
+
+    def session_object(self, session: SessionConfig) -> Body:
+        """Return the whole session as the client is told it."""
+        return session_object(
+            session, session_id=f"sess_{self._key}", model=self._model, expires_at=self._expires_at
+        )
+
+    def _message(self, body: Body) -> str:
+        self._events += 1
+        identified = {"type": body["type"], "event_id": f"event_{self._key}_{self._events}"} | body
+        message = json.dumps(identified, ensure_ascii=False, separators=(",", ":"))
+        # An engine may cut its text inside a surrogate pair; half a pair cannot be sent as UTF-8.
+        return message.encode("utf-8", "replace").decode("utf-8")
+
+    def _expand(self, event: ev.ServerEvent) -> Iterator[Body]:
+        match event:
+            case ev.SessionCreated(session):
+                yield {"type": "session.created", "session": self.session_object(session)}
+                conversation = {"id": f"conv_{self._key}", "object": "realtime.conversation"}
+                yield {"type": "conversation.created", "conversation": conversation}
+            case ev.SessionUpdated(session):
+                yield {"type": "session.updated", "session": self.session_object(session)}
+            case ev.SpeechBegan(item_id, at_ms):
+                yield {
+                    "type": "input_audio_buffer.speech_started",
+                    "audio_start_ms": at_ms,
+                    "item_id": item_id,
+                }
+            case ev.SpeechEnded(item_id, at_ms):
+                yield {
+                    "type": "input_audio_buffer.speech_stopped",
+                    "audio_end_ms": at_ms,
+                    "item_id": item_id,
+                }
+            case ev.TurnCommitted(item_id, previous):
+                yield {
+                    "type": "input_audio_buffer.committed",
+                    "item_id": item_id,
+                    "previous_item_id": previous,
+                }
+            case ev.InputCleared():
+                yield {"type": "input_audio_buffer.cleared"}
+            case ev.ItemAdded(item, previous):
+                self._remember_length(item)
+                yield _item_event("conversation.item.added", item, previous)
+            case ev.ItemDone(item, previous):
+                yield _item_event("conversation.item.done", item, previous)
+            case ev.ItemRetrieved(item):
+                yield {"type": "conversation.item.retrieved", "item": _item_object(item)}
+            case ev.ItemTruncated():
+                # `transcript` is ours: what is left of the text, so that captions can be cut with it.
+                yield {
+                    "type": "conversation.item.truncated",
+                    "item_id": event.item_id,
+                    "content_index": 0,
+                    "audio_end_ms": event.audio_end_ms,
+                    "transcript": event.text,
+                }
+            case ev.TranscriptPart() | ev.TranscriptDone() | ev.TranscriptFailed():
+                yield self._transcription(event)
+            case (
+                ev.ResponseCreated() | ev.ReplyBegan() | ev.ReplyText() | ev.ReplyEnded() | ev.ResponseDone()
+            ):
+                yield from self._expand_response(event)
+            case ev.PlayoutStarted(response_id):
+                yield {"type": "output_audio_buffer.started", "response_id": self._response_id(response_id)}
+            case ev.PlayoutStopped(response_id):
+                yield {"type": "output_audio_buffer.stopped", "response_id": self._response_id(response_id)}
+            case ev.PlayoutCleared(response_id):
+                yield {"type": "output_audio_buffer.cleared", "response_id": self._response_id(response_id)}
+            case ev.TurnTimings():
+                yield {
+                    "type": "visavis.turn_timings",
+                    "response_id": self._response_id(event.response_id),
+                    "item_id": event.item_id,
+                    "marks": dict(event.marks_ms),
+                    "final": event.final,
+                }
+            case ev.CallEnding(reason, seconds):
+                yield {"type": "visavis.call_ending", "reason": reason, "seconds": seconds}
+            case _:
+                assert_never(event)
+
+    def _transcription(self, event: ev.TranscriptPart | ev.TranscriptDone | ev.TranscriptFailed) -> Body:
+        kind = "conversation.item.input_audio_transcription"
+        of_item = {"item_id": event.item_id, "content_index": 0}
+        if isinstance(event, ev.TranscriptPart):
+            return {"type": f"{kind}.delta", **of_item, "delta": event.text}
+        seconds = self._seconds.pop(event.item_id, 0.0)
+        if isinstance(event, ev.TranscriptDone):
+            usage = {"type": "duration", "seconds": seconds}
+            return {"type": f"{kind}.completed", **of_item, "transcript": event.text, "usage": usage}
+        error = {"type": "server_error", "code": "transcription_failed", "message": event.message}
+        return {"type": f"{kind}.failed", **of_item, "error": error}
+
+    def _remember_length(self, item: Item) -> None:
+        for content in item.content:
+            if isinstance(content, AudioContent) and content.pcm is not None:
+                self._seconds[item.id] = round(len(content.pcm) / RATE, 2)
+        while len(self._seconds) > _MAX_UNTRANSCRIBED:
+            del self._seconds[next(iter(self._seconds))]
+
+    # Responses to the client.
+
+    def _expand_response(
+        self, event: ev.ResponseCreated | ev.ReplyBegan | ev.ReplyText | ev.ReplyEnded | ev.ResponseDone
+    ) -> Iterator[Body]:
+        of_response = {"response_id": self._response_id(event.response_id)}
+        match event:
+            case ev.ResponseCreated():
+                self._replies[event.response_id] = _Reply(spoken="audio" in event.output_modalities)
+                yield {"type": "response.created", "response": self._response_object(event)}
+            case ev.ReplyBegan(response_id, item, previous):
+                reply = self._replies[response_id]
+                reply.item_id = item.id
+                begun = _item_object(item) | {"status": "in_progress", "content": []}
+                yield {"type": "response.output_item.added", **of_response, "output_index": 0, "item": begun}
+                yield {"type": "conversation.item.added", "previous_item_id": previous, "item": begun}
+                yield {
+                    "type": "response.content_part.added",
+                    **self._of_part(response_id),
+                    "part": _part_object(reply),
+                }
+            case ev.ReplyText(response_id):
+                reply = self._replies[response_id]
+                reply.texts.append(event.text)
+                kind = "output_audio_transcript" if reply.spoken else "output_text"
+                yield {"type": f"response.{kind}.delta", **self._of_part(response_id), "delta": event.text}
+            case ev.ReplyEnded(response_id, item, previous):
+                yield from self._end_part(response_id)
+                yield _item_event("conversation.item.done", item, previous)
+                yield {
+                    "type": "response.output_item.done",
+                    **of_response,
+                    "output_index": 0,
+                    "item": _item_object(item),
+                }
+            case ev.ResponseDone():
+                del self._replies[event.response_id]
+                yield {"type": "response.done", "response": self._response_object(event)}
+            case _:
+                assert_never(event)
+
+    def _end_part(self, response_id: int) -> Iterator[Body]:
+        """Tell that the reply's only part is whole. Its text is the sum of the deltas told."""
+        reply = self._replies[response_id]
+        place = self._of_part(response_id)
+        whole = "".join(reply.texts)
+        if reply.spoken:
+            yield {"type": "response.output_audio.done", **place}
+            yield {"type": "response.output_audio_transcript.done", **place, "transcript": whole}
+        else:
+            yield {"type": "response.output_text.done", **place, "text": whole}
+        yield {"type": "response.content_part.done", **place, "part": _part_object(reply)}
+
+    def _of_part(self, response_id: int) -> Body:
+        return {
+            "response_id": self._response_id(response_id),
+            "item_id": self._replies[response_id].item_id,
+            "output_index": 0,
+            "content_index": 0,
+        }
+
+    def _response_object(self, event: ev.ResponseCreated | ev.ResponseDone) -> Body:
+        body: Body = {
+            "object": "realtime.response",
+            "id": self._response_id(event.response_id),
+            "conversation_id": f"conv_{self._key}",
+            "output_modalities": list(event.output_modalities),
+            "status": "in_progress",
+            "output": [],
+        }
+        if isinstance(event, ev.ResponseCreated):
+            return body
+        body["status"] = event.status
+        if event.item is not None:
+            body["output"] = [_item_object(event.item)]
+        if event.status == "failed":
+            error = {"type": "server_error", "code": event.error_code, "message": event.error_message}
+            body["status_details"] = {"type": "failed", "error": error}
+        elif event.reason is not None:
+            body["status_details"] = {"type": event.status, "reason": event.reason}
+        if event.input_tokens is not None and event.output_tokens is not None:
+            body["usage"] = {
+                "total_tokens": event.input_tokens + event.output_tokens,
+                "input_tokens": event.input_tokens,
+                "output_tokens": event.output_tokens,
+            }
+        return body
+
+    def _response_id(self, response_id: int) -> str:
+        return f"resp_{self._key}_{response_id}"
+
+    # From the client.
+
+    def decode(self, message: str | bytes, session: SessionConfig) -> ev.ClientEvent:
+        """Return what a client's message asks for; `session` is what its changes are laid over.
+
+        Raises ClientEventError for whatever is wrong with it, and nothing else.
+        """
+        self._answering = None
+        fields = Fields(parse(message))
+        self._answering = fields.read("event_id", optional(text(512)), None)
+        try:
+            return read_event(fields, session, self._key)
+        except ClientEventError as error:
+            error.event_id = self._answering
+            raise
+
+
+def _item_event(kind: str, item: Item, previous: str | None) -> Body:
+    return {"type": kind, "previous_item_id": previous, "item": _item_object(item)}
+
+
+def _item_object(item: Item) -> Body:
+    content: list[Body] = []
+    for part in item.content:
+        match part:
+            case TextContent():
+                kind = "output_text" if item.role == "assistant" else "input_text"
+                content.append({"type": kind, "text": part.text})
+            case AudioContent():
+                # The key must be there even when nothing is known yet: stock clients lose the item else.
+                content.append({"type": "input_audio", "transcript": part.transcript})
+            case SpokenContent():
+                content.append({"type": "output_audio", "transcript": part.transcript})
+            case FramesContent():
+                # Pictures are not told: an `input_image` without its data is invalid to stock clients.
+                pass
+            case _:
+                assert_never(part)
+    return {
+        "id": item.id,
+        "object": "realtime.item",
+        "type": "message",
+        "status": item.status,
+        "role": item.role,
+        "content": content,
+    }
+
+
+def _part_object(reply: _Reply) -> Body:
+    whole = "".join(reply.texts)
+    return {"type": "audio", "transcript": whole} if reply.spoken else {"type": "text", "text": whole}

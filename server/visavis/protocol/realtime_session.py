@@ -1,0 +1,163 @@
+"""OpenAI's session object to and from our session settings. Sans-I/O.
+
+The nested names of the GA interface and the flat ones of the beta are both read; GA names are written.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+from ..audio import RATE
+from ..config import ServerVad, SessionConfig
+from .fields import Check, Fields, array, boolean, integer, number, one_of, optional, refuse_type, text
+
+MAX_TEXT = 50_000
+"Characters of instructions or of one text message: what goes back to the client must fit in one message."
+
+MAX_ID = 128
+
+Modalities = tuple[Literal["audio", "text"], ...]
+
+_DEFAULT_VOICE = "default"
+"What the engine's own choice is called on the wire, where a voice always has a name."
+
+_SILENCE_MS = {"low": 900, "medium": 500, "auto": 500, "high": 350}
+"Silence that stands in for the `eagerness` of a semantic detector."
+
+_FORMAT = {"type": "audio/pcm", "rate": RATE}
+
+instructions = text(MAX_TEXT)
+temperature = optional(number(0, 2))
+
+
+def merge_session(base: SessionConfig, changes: Any, param: str = "session") -> SessionConfig:
+    """Return `base` with a client's partial session object laid over it.
+
+    Names of models and voices are never refused: the model is the server's choice, and the engine speaks
+    with its own voice where it does not know the name. Members without a counterpart here are ignored.
+    Raises ClientEventError, naming the member.
+    """
+    top = Fields(changes, param)
+    top.read("type", one_of("realtime"), "realtime")
+    heard = top.within("audio").within("input")
+    spoken = top.within("audio").within("output")
+    turn_detection = partial(_turn_detection, base.turn_detection)
+    transcribe = _transcribe
+    return replace(
+        base,
+        instructions=top.read("instructions", instructions, base.instructions),
+        output_modalities=read_modalities(top, base.output_modalities),
+        voice=spoken.read("voice", voice, top.read("voice", voice, base.voice)),
+        turn_detection=heard.read(
+            "turn_detection",
+            turn_detection,
+            top.read("turn_detection", turn_detection, base.turn_detection),
+        ),
+        transcribe=heard.read(
+            "transcription", transcribe, top.read("input_audio_transcription", transcribe, base.transcribe)
+        ),
+        temperature=top.read("temperature", temperature, base.temperature),
+        max_output_tokens=read_token_limit(top, base.max_output_tokens),
+    )
+
+
+def session_object(
+    session: SessionConfig, *, session_id: str, model: str, expires_at: int | None = None
+) -> dict[str, Any]:
+    """Return the whole session as stock clients expect it. `expires_at` is Unix seconds."""
+    body: dict[str, Any] = {
+        "type": "realtime",
+        "object": "realtime.session",
+        "id": session_id,
+        "model": model,
+        "output_modalities": list(session.output_modalities),
+        "instructions": session.instructions,
+        "tools": [],
+        "tool_choice": "auto",
+        "max_output_tokens": session.max_output_tokens or "inf",
+        "tracing": None,
+        "truncation": "auto",
+        "prompt": None,
+        "include": None,
+        "audio": {
+            "input": {
+                "format": _FORMAT,
+                "transcription": {"model": model} if session.transcribe else None,
+                "noise_reduction": None,
+                "turn_detection": _turn_detection_object(session.turn_detection),
+            },
+            "output": {"format": _FORMAT, "voice": session.voice or _DEFAULT_VOICE, "speed": 1.0},
+        },
+    }
+    if session.temperature is not None:
+        body["temperature"] = session.temperature
+    if expires_at is not None:
+        body["expires_at"] = expires_at
+    return body
+
+
+def read_modalities(fields: Fields, default: Modalities) -> Modalities:
+    """Read the modalities by either name. Sound always comes with its text, so both together mean sound."""
+    return fields.read("output_modalities", _modalities, fields.read("modalities", _modalities, default))
+
+
+def read_token_limit(fields: Fields, default: int | None) -> int | None:
+    """Read the greatest number of output tokens by either name; None is no limit."""
+    beta = fields.read("max_response_output_tokens", _token_limit, default)
+    return fields.read("max_output_tokens", _token_limit, beta)
+
+
+def voice(value: Any, param: str) -> str | None:
+    """Accept a name, an object with an `id` (a custom voice), or null."""
+    if isinstance(value, dict):
+        return Fields(value, param).require("id", text(MAX_ID, 1))
+    name = optional(text(MAX_ID, 1))(value, param)
+    return None if name == _DEFAULT_VOICE else name
+
+
+def _modalities(value: Any, param: str) -> Modalities:
+    word: Check[Literal["audio", "text"]] = one_of("audio", "text")
+    words = [word(each, f"{param}[{index}]") for index, each in enumerate(array(2, 1)(value, param))]
+    return ("audio",) if "audio" in words else ("text",)
+
+
+def _token_limit(value: Any, param: str) -> int | None:
+    if value is None or value == "inf":
+        return None
+    if isinstance(value, str):
+        refuse_type(value, param, "an integer or 'inf'")
+    return integer(1, 4096)(value, param)
+
+
+def _transcribe(value: Any, param: str) -> bool:
+    return optional(Fields)(value, param) is not None
+
+
+def _turn_detection(base: ServerVad | None, value: Any, param: str) -> ServerVad | None:
+    if value is None:
+        return None
+    fields = Fields(value, param)
+    present = base or ServerVad()
+    silence_ms = fields.read("silence_duration_ms", integer(100, 10_000), present.silence_duration_ms)
+    if fields.read("type", one_of("server_vad", "semantic_vad"), "server_vad") == "semantic_vad":
+        silence_ms = _SILENCE_MS[fields.read("eagerness", one_of(*_SILENCE_MS), "auto")]
+    return ServerVad(
+        threshold=fields.read("threshold", number(0, 1), present.threshold),
+        prefix_padding_ms=fields.read("prefix_padding_ms", integer(0, 5_000), present.prefix_padding_ms),
+        silence_duration_ms=silence_ms,
+        create_response=fields.read("create_response", boolean, present.create_response),
+        interrupt_response=fields.read("interrupt_response", boolean, present.interrupt_response),
+    )
+
+
+def _turn_detection_object(detection: ServerVad | None) -> dict[str, Any] | None:
+    if detection is None:
+        return None
+    return {
+        "type": "server_vad",
+        "threshold": detection.threshold,
+        "prefix_padding_ms": detection.prefix_padding_ms,
+        "silence_duration_ms": detection.silence_duration_ms,
+        "create_response": detection.create_response,
+        "interrupt_response": detection.interrupt_response,
+    }
