@@ -1,0 +1,246 @@
+"""One request: what was said → what is in view → what to answer → how it sounds, streamed by clause."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from threading import Event
+from typing import Protocol
+
+from ..audio import RATE, Pcm
+from . import tongues
+from .clauses import ClauseSplitter
+from .contract import Ask, Audio, End, Piece, Sound, Text, Transcript, Turn
+from .language import CONTEXT, Counts, LanguageModel
+from .prompt import CallMemory, Messages, note, prefix
+from .sight import NO_CAMERA, About, View, asks_about_sight
+from .stage import Stage
+from .whisper import Heard
+
+logger = logging.getLogger(__name__)
+
+AUDIO_CHUNK_S = 0.5
+"Longest piece of sound sent at once: what a cancelled caller may still get."
+
+_CACHED_SOUNDS = 512
+"Transcripts kept by the content of their sound."
+_CHARACTERS_PER_TOKEN = 3
+"A cautious estimate, for European languages."
+_TOKENS_PER_MESSAGE = 5
+
+
+class Ears(Protocol):
+    """`whisper.Recogniser`, or a stand-in."""
+
+    def recognise(self, pcm: Pcm, *, hint: str | None = None, stop: Event | None = None) -> Heard: ...
+
+
+class Eyes(Protocol):
+    """`sight.Sight`, or a stand-in."""
+
+    def look(self, jpegs: tuple[bytes, ...], stop: Event) -> View | None: ...
+
+
+class Voice(Protocol):
+    """`speech.Speaker`, or a stand-in."""
+
+    @property
+    def languages(self) -> frozenset[str]: ...
+
+    async def say(self, text: str, language: str, caller: str) -> Pcm: ...
+
+    async def aclose(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A user's message after listening."""
+
+    words: str
+    language: str
+
+
+class Pipeline:
+    """Serves any number of requests at once; each model works for one at a time, callers in turn."""
+
+    def __init__(
+        self, ears: Ears, eyes: Eyes, model: LanguageModel, voice: Voice, *, max_tokens: int
+    ) -> None:
+        self._ears = ears
+        self._eyes = eyes
+        self._model = model
+        self._voice = voice
+        self._max_tokens = max_tokens
+        self._hearing = Stage("hearing")
+        self._seeing = Stage("seeing")
+        self._heard: OrderedDict[str, Heard] = OrderedDict()
+        self._memory = CallMemory()
+
+    async def respond(self, ask: Ask) -> AsyncGenerator[Piece, None]:
+        """Yield the transcript if there was speech, texts each before its sound, and `End`.
+
+        Closing it stops all work for it at once; a model's thread ends the step it is in. Raises
+        EngineRefused, EngineBusy or EngineLost.
+        """
+        started = time.monotonic()
+        newest = ask.turns[-1]
+        said = await self._listen(newest, ask.caller)
+        heard_at = time.monotonic()
+        if newest.sounds:
+            yield Transcript(said.words)
+            if not said.words:  # a noise: nobody asked for an answer
+                yield End()
+                return
+        camera = await self._look(ask, said)
+        seen_at = time.monotonic()
+        messages, reply_language = await self._prompt(ask, said, camera)
+        first_text = first_audio = 0.0
+        counts = Counts()
+        async with aclosing(self._clauses(ask, messages)) as clauses:
+            async for clause in clauses:
+                if isinstance(clause, Counts):
+                    counts = clause
+                    continue
+                first_text = first_text or time.monotonic()
+                yield Text(clause)
+                if ask.speak:
+                    pcm = await self._voice.say(clause, reply_language, ask.caller)
+                    first_audio = first_audio or time.monotonic()
+                    for chunk in _chunks(pcm):
+                        yield Audio(chunk)
+        logger.info(
+            "call %s: heard %.2f s, saw %.2f s, text %.2f s, audio %.2f s, end %.2f s; %d → %d tokens",
+            ask.caller or "-",
+            heard_at - started,
+            seen_at - heard_at,
+            max(0.0, first_text - started),
+            max(0.0, first_audio - started),
+            time.monotonic() - started,
+            counts.input_tokens,
+            counts.output_tokens,
+        )
+        yield End(counts.reason, counts.input_tokens, counts.output_tokens)
+
+    async def warm(self, instructions: str) -> None:
+        """Fill the prefix cache and touch every model once."""
+        turns = (Turn("system", instructions), Turn("user", "Hello!"))
+        async with aclosing(self.respond(Ask(turns, max_tokens=1))) as pieces:
+            async for _ in pieces:
+                pass
+
+    async def aclose(self) -> None:
+        await asyncio.gather(
+            self._hearing.aclose(), self._seeing.aclose(), self._model.aclose(), self._voice.aclose()
+        )
+
+    async def _listen(self, turn: Turn, caller: str) -> _Said:
+        """Join what a message says in writing and in sound."""
+        hint = self._memory.language(caller)
+        texts = [turn.text] if turn.text.strip() else []
+        language = tongues.of_script(turn.text) or hint or tongues.ENGLISH
+        for sound in turn.sounds:
+            heard = await self._recognise(sound, caller, hint)
+            if heard.text:
+                texts.append(heard.text)
+                language = heard.language
+        return _Said(" ".join(texts), language)
+
+    async def _recognise(self, sound: Sound, caller: str, hint: str | None) -> Heard:
+        if (heard := self._heard.get(sound.key)) is not None:
+            self._heard.move_to_end(sound.key)
+            return heard
+
+        def work(stop: Event) -> Heard | None:
+            heard = self._ears.recognise(sound.pcm(), hint=hint, stop=stop)
+            return None if stop.is_set() else heard
+
+        heard = await self._hearing.run(caller, work)
+        assert heard is not None, "only a cancelled caller stops, and it does not come here"
+        self._heard[sound.key] = heard
+        while len(self._heard) > _CACHED_SOUNDS:
+            self._heard.popitem(last=False)
+        return heard
+
+    async def _look(self, ask: Ask, said: _Said) -> str | None:
+        """Describe the camera if the words can be about it."""
+        about = asks_about_sight(said.words, said.language)
+        jpegs = ask.turns[-1].jpegs
+        if about is About.NO or (about is About.MAYBE and not jpegs):
+            return None
+        if not jpegs:
+            return NO_CAMERA
+        view = await self._seeing.run(ask.caller, lambda stop: self._eyes.look(jpegs, stop))
+        return NO_CAMERA if view is None else view.describe()
+
+    async def _prompt(self, ask: Ask, said: _Said, camera: str | None) -> tuple[Messages, str]:
+        """Write the prompt, and tell the language of the reply."""
+        before = self._memory.language(ask.caller) or tongues.ENGLISH
+        can_speak = not ask.speak or said.language in self._voice.languages
+        language = said.language if can_speak else tongues.ENGLISH
+        plain = language == said.language == before == tongues.ENGLISH
+        line = note(camera, None if plain else language) + said.words
+
+        *earlier, _ = ask.turns
+        instructions = [turn.text for turn in earlier if turn.role == "system"]
+        talk = [turn for turn in earlier if turn.role != "system"]
+        words = [(await self._listen(turn, ask.caller)).words for turn in talk if turn.role == "user"]
+        lines = iter(self._memory.restore(ask.caller, words))
+        history = [
+            {"role": turn.role, "content": next(lines) if turn.role == "user" else turn.text} for turn in talk
+        ]
+        history = [message for message in history if message["content"].strip()]
+        self._memory.add(ask.caller, said.words, line, said.language)
+        newest = {"role": "user", "content": line}
+        return _fit(prefix(instructions), history, newest, CONTEXT - self._limit(ask)), language
+
+    def _limit(self, ask: Ask) -> int:
+        return self._max_tokens if ask.max_tokens is None else min(self._max_tokens, ask.max_tokens)
+
+    async def _clauses(self, ask: Ask, messages: Messages) -> AsyncGenerator[str | Counts, None]:
+        """Stream the reply in clauses, or as it comes if it is only read; `Counts` last."""
+        splitter = ClauseSplitter()
+        reply = self._model.reply(
+            messages, caller=ask.caller, max_tokens=self._limit(ask), temperature=ask.temperature
+        )
+        async with aclosing(reply) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Counts):
+                    if rest := splitter.flush():
+                        yield rest
+                    yield piece
+                elif ask.speak:
+                    for clause in splitter.feed(piece):
+                        yield clause
+                else:
+                    yield piece
+
+
+def _chunks(pcm: Pcm) -> Iterator[Pcm]:
+    step = int(AUDIO_CHUNK_S * RATE)
+    for at in range(0, len(pcm), step):
+        yield pcm[at : at + step]
+
+
+def _fit(head: Messages, history: Messages, newest: dict[str, str], tokens: int) -> Messages:
+    """Leave out the oldest of the history until it probably fits the context.
+
+    The caller keeps to a budget of its own; this guards against one that does not. Half of the room is
+    freed at a time, since each cut costs the prefix cache.
+    """
+
+    def cost(messages: Messages) -> int:
+        characters = sum(len(message["content"]) for message in messages)
+        return characters // _CHARACTERS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
+
+    room = tokens - cost([*head, newest])
+    if cost(history) > room:
+        kept: Messages = []
+        for message in reversed(history):
+            if cost([message, *kept]) > room // 2:
+                break
+            kept.insert(0, message)
+        history = kept
+    return [*head, *history, newest]
