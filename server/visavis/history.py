@@ -6,7 +6,7 @@ client may delete any item at any time.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .audio import RATE, Pcm
@@ -28,7 +28,7 @@ _INAUDIBLE = "(inaudible)"
 "Stands for a turn whose sound is gone and that was not understood."
 
 _MAX_CHARACTERS = 1_000_000
-_ITEM_CHARACTERS = 100
+_ITEM_CHARACTERS = 1_000
 "Text kept in all, and what an item counts beside its text: beyond, the oldest items are forgotten."
 
 _BYTES_PER_TOKEN = 3.5
@@ -53,15 +53,9 @@ class TextContent:
 class AudioContent:
     """What the user said."""
 
-    pcm: Pcm | None
-    "Mono, 24 kHz; None once it is not needed any more. Two contents are equal if all but this is."
+    pcm: Pcm | None = field(compare=False)
+    "Mono, 24 kHz; None once it is not needed any more."
     transcript: str | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AudioContent) and self.transcript == other.transcript
-
-    def __hash__(self) -> int:
-        return hash(self.transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +200,8 @@ class History:
         """Cut a spoken reply to the words within its first `heard` samples (24 kHz); return what is left.
 
         The item is incomplete then, unless all was heard. A reply that was not heard keeps its place, empty,
-        and is not sent to engines. What was cut does not come back. Of any other item nothing is left to
-        tell: it stays as it is, and "" is returned.
+        and is not sent to engines. What was cut does not come back. An item that is no spoken reply stays
+        as it is and gives "".
         """
         entry = self._find(item_id)
         if entry is None or entry.reply is None or not isinstance(entry.item.content[0], SpokenContent):
@@ -253,27 +247,23 @@ class History:
         users = [i for i, entry in enumerate(entries) if entry.item.role == "user"]
         newest = users[-1] if users else len(entries) - 1
         target = room - round((1 - _KEEP) * self._config.max_tokens)
-        least = [
-            _tokens(entry.item if i >= newest or entry.awaits_transcript else _without_media(entry.item))
-            for i, entry in enumerate(entries)
-        ]
-        used = sum(least)
+        least = [_at_least(entry) if i < newest else entry.item for i, entry in enumerate(entries)]
+        costs = [_tokens(item) for item in least]
+        used = sum(costs)
         start = 0
         if used > room:
             while start < newest and (used > target or entries[start].item.role == "assistant"):
-                used -= least[start]
+                used -= costs[start]
                 entries[start].dropped = True
                 entries[start].item = _without_media(entries[start].item)
                 start += 1
         for i in reversed(range(start, newest)):
-            if entries[i].awaits_transcript:
-                continue
             item = entries[i].item
-            choices = (item, _without_sight(item), _without_media(item))
-            entries[i].item = next(
-                (choice for choice in choices if used - least[i] + _tokens(choice) <= target), choices[-1]
-            )
-            used += _tokens(entries[i].item) - least[i]
+            for choice in (item, _without_sight(item), least[i]):
+                entries[i].item = choice
+                if used + _tokens(choice) - costs[i] <= target:
+                    break
+            used += _tokens(entries[i].item) - costs[i]
 
     def _parts(self, entry: _Entry) -> tuple[Part, ...]:
         name = f"{self._call_id}-{entry.serial}"
@@ -285,7 +275,7 @@ class History:
                     sight.append(FramesPart(content.frames, f"{name}-frames"))
                 case AudioContent(pcm) if pcm is not None:
                     rest.append(AudioPart(pcm, f"{name}-audio"))
-                case _ if text := _text(content):
+                case _ if text := _text(content).strip():
                     rest.append(TextPart(text))
         return (*sight, *rest)
 
@@ -316,14 +306,21 @@ class History:
         """Let go of what is not sent any more: sound that has a transcript and pictures, of older turns."""
         users = [entry for entry in self._entries if entry.item.role == "user"]
         for entry in users[: -max(1, self._config.media_turns)]:
-            transcribed = any(
-                isinstance(c, AudioContent) and c.transcript is not None for c in entry.item.content
-            )
-            entry.item = _without_media(entry.item) if transcribed else _without_sight(entry.item)
+            for content in entry.item.content:
+                match content:
+                    case AudioContent(pcm, str()) if pcm is not None:
+                        entry.item = _without_media(entry.item)
+                    case FramesContent():
+                        entry.item = _without_sight(entry.item)
 
 
 def _contents(content: Content, frames: Sequence[Frame]) -> tuple[Content, ...]:
     return (content, FramesContent(tuple(frames))) if frames else (content,)
+
+
+def _at_least(entry: _Entry) -> Item:
+    """Return what must be sent of a turn that is not the newest, as long as it is sent at all."""
+    return _without_sight(entry.item) if entry.awaits_transcript else _without_media(entry.item)
 
 
 def _without_sight(item: Item) -> Item:
@@ -352,15 +349,13 @@ def _with_sight_within(item: Item, tokens: int) -> Item:
 
 
 def _text(content: Content) -> str:
-    """Return the text that stands for a content when its media are not sent."""
+    """Return the text that stands for a content when its media are not sent: none for pictures."""
     match content:
-        case TextContent(text):
+        case TextContent(text) | SpokenContent(text):
             return text
-        case SpokenContent(transcript):
-            return transcript
         case AudioContent(_, transcript):
-            return (transcript or "").strip() or _INAUDIBLE
-        case FramesContent():
+            return transcript if transcript and transcript.strip() else _INAUDIBLE
+        case _:
             return ""
 
 
@@ -379,7 +374,7 @@ def _tokens(item: Item) -> int:
 
 
 def _text_tokens(text: str) -> int:
-    return math.ceil(len(text.encode()) / _BYTES_PER_TOKEN)
+    return math.ceil(len(text.encode(errors="surrogatepass")) / _BYTES_PER_TOKEN)
 
 
 def _frames_tokens(frames: Sequence[Frame]) -> int:

@@ -18,6 +18,8 @@ _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "THAI", "LAO", "KHMER
 "First words of Unicode names of the scripts that put no spaces between words."
 
 _JOINER = "\u200d"
+_EXTENDING = (_JOINER, "\u0e33", "\u0eb3")
+"Belong to the character before them without being marks: the joiner, and the AM of Thai and of Lao."
 
 
 class SpokenText:
@@ -77,7 +79,7 @@ def until_word(text: str, length: int) -> str:
 def _parts_words(before: str, after: str) -> bool:
     if before.isspace() or after.isspace():
         return True
-    if after == _JOINER or before == _JOINER or unicodedata.category(after).startswith("M"):
+    if before == _JOINER or after in _EXTENDING or unicodedata.category(after).startswith("M"):
         return False
     return _is_unspaced(before) or _is_unspaced(after)
 

@@ -1,0 +1,501 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from visavis.audio import RATE, Pcm
+from visavis.config import HistoryConfig
+from visavis.engine import AudioPart, FramesPart, Message, TextPart
+from visavis.frames import Frame
+from visavis.history import AudioContent, FramesContent, History, Item, SpokenContent, TextContent
+
+INSTRUCTIONS = "Be nice."
+
+
+def sound(seconds: float = 2.0) -> Pcm:
+    return np.ones(round(seconds * RATE), np.int16)
+
+
+def sight(frames: int = 4, width: int = 320, height: int = 192) -> tuple[Frame, ...]:
+    """Pictures of 60 tokens each pair."""
+    return tuple(Frame(b"%d" % k, width, height, k * RATE // 2) for k in range(frames))
+
+
+def history(max_tokens: int = 3_000, media_turns: int = 2) -> History:
+    return History(HistoryConfig(max_tokens, media_turns), "call")
+
+
+def say(to: History, item_id: str, transcript: str | None = None, frames: int = 0) -> None:
+    to.append_user_turn(item_id, sound(), sight(frames))
+    if transcript is not None:
+        to.set_transcript(item_id, transcript)
+
+
+def reply(to: History, item_id: str, text: str = "Yes.", seconds: float = 1.0) -> None:
+    to.begin_reply(item_id)
+    to.extend_reply(item_id, text, round(seconds * RATE))
+    to.end_reply(item_id)
+
+
+def shape(messages: tuple[Message, ...]) -> list[tuple[str, ...]]:
+    """Each message as its role and its parts: texts as they are, media by kind."""
+
+    def name(part: object) -> str:
+        return part.text if isinstance(part, TextPart) else type(part).__name__
+
+    return [(message.role, *map(name, message.parts)) for message in messages]
+
+
+def cost(messages: tuple[Message, ...]) -> float:
+    """The estimate that the budget is kept by, as ENGINE.md gives it."""
+    tokens = 0.0
+    for part in (part for message in messages for part in message.parts):
+        match part:
+            case TextPart(text):
+                tokens += len(text.encode()) / 3.5
+            case AudioPart(pcm):
+                tokens += len(pcm) / RATE * 12.5
+            case FramesPart(frames):
+                tokens += sum(frame.width * frame.height / 1024 for frame in frames) / 2
+    return tokens
+
+
+def test_a_turn_is_sent_with_pictures_and_sound_and_its_answer_as_text() -> None:
+    h = history()
+    assert h.append_user_turn("u1", sound(), sight()) is None
+    assert h.begin_reply("a1") == "u1"
+    h.extend_reply("a1", "Hello ", RATE)
+    h.extend_reply("a1", "there.", RATE)
+    h.end_reply("a1")
+    h.append_text("u2", "user", "And this?")
+    assert shape(h.messages(INSTRUCTIONS)) == [
+        ("system", INSTRUCTIONS),
+        ("user", "FramesPart", "AudioPart"),
+        ("assistant", "Hello there."),
+        ("user", "And this?"),
+    ]
+    assert [item.id for item in h.items] == ["u1", "a1", "u2"]
+    assert h.get("a1") == Item("a1", "assistant", (SpokenContent("Hello there."),), "completed")
+    assert h.get("u2") == Item("u2", "user", (TextContent("And this?"),))
+
+
+def test_without_instructions_there_is_no_system_message() -> None:
+    h = history()
+    h.append_text("u", "user", "Hello")
+    assert shape(h.messages("")) == [("user", "Hello")]
+    assert history().messages("") == ()
+
+
+def test_neighbours_of_one_role_become_one_message_and_empty_ones_none() -> None:
+    h = history()
+    h.append_text("s", "system", "He is old.")
+    h.append_text("u1", "user", "Hello")
+    h.begin_reply("a1")
+    h.append_text("u2", "user", "Are you there?", sight())
+    h.append_text("u3", "user", " ")
+    h.append_text("a2", "assistant", "I am.")
+    assert shape(h.messages(INSTRUCTIONS)) == [
+        ("system", INSTRUCTIONS, "He is old."),
+        ("user", "Hello", "FramesPart", "Are you there?"),
+        ("assistant", "I am."),
+    ]
+
+
+def test_only_the_newest_turns_are_sent_with_media_and_older_ones_by_transcript() -> None:
+    h = history(media_turns=2)
+    for k in range(3):
+        say(h, f"u{k}", f"Question {k}.", frames=2)
+        reply(h, f"a{k}")
+    assert shape(h.messages("")) == [
+        ("user", "Question 0."),
+        ("assistant", "Yes."),
+        ("user", "FramesPart", "AudioPart"),
+        ("assistant", "Yes."),
+        ("user", "FramesPart", "AudioPart"),
+        ("assistant", "Yes."),
+    ]
+    assert h.get("u0") == Item("u0", "user", (AudioContent(None, "Question 0."),))
+
+
+def test_the_newest_turn_has_its_media_even_if_none_are_allowed() -> None:
+    h = history(media_turns=0)
+    say(h, "u0", "One.")
+    say(h, "u1", "Two.")
+    assert shape(h.messages("")) == [("user", "One.", "AudioPart")]
+
+
+def test_an_older_turn_keeps_its_sound_until_its_transcript_is_there() -> None:
+    h = history(media_turns=1)
+    say(h, "u0", frames=2)
+    say(h, "u1", frames=2)
+    assert shape(h.messages("")) == [("user", "AudioPart", "FramesPart", "AudioPart")]
+    h.set_transcript("u0", "One.")
+    assert shape(h.messages("")) == [("user", "One.", "FramesPart", "AudioPart")]
+    content = h.items[0].content[0]
+    assert isinstance(content, AudioContent)
+    assert content.pcm is None
+
+
+def test_an_older_turn_in_which_nothing_was_understood_is_still_a_turn() -> None:
+    h = history(media_turns=1)
+    say(h, "u0", " ")
+    reply(h, "a0", "Pardon?")
+    say(h, "u1")
+    assert shape(h.messages(""))[0] == ("user", "(inaudible)")
+
+
+def test_media_have_the_same_names_in_every_request_and_no_two_the_same() -> None:
+    def names(messages: tuple[Message, ...]) -> list[str]:
+        return [part.uuid for m in messages for part in m.parts if not isinstance(part, TextPart)]
+
+    h = history()
+    say(h, "u0", frames=2)
+    first = names(h.messages(""))
+    h.delete("u0")
+    say(h, "u0", frames=2)
+    say(h, "u1", frames=2)
+    second = names(h.messages(""))
+    assert second == names(h.messages(""))
+    assert len({*first, *second}) == 6
+    assert all("call" in name for name in first)
+
+
+def test_requests_extend_each_other_while_all_fits() -> None:
+    h = history()
+    before: tuple[Message, ...] = ()
+    for k in range(10):
+        h.append_text(f"u{k}", "user", f"Question {k}.")
+        messages = h.messages(INSTRUCTIONS)
+        assert messages[: len(before)] == before
+        before = messages
+        reply(h, f"a{k}")
+
+
+def test_over_the_budget_old_turns_go_in_a_chunk_so_that_the_prefix_stays_for_many_turns() -> None:
+    h = history(max_tokens=1_000)
+    starts = []
+    for k in range(60):
+        h.append_text(f"u{k}", "user", f"{k}: " + "x" * 66)
+        messages = h.messages(INSTRUCTIONS)
+        assert cost(messages) <= 1_000
+        assert shape(messages)[0] == ("system", INSTRUCTIONS)
+        assert messages[1].role == "user"
+        assert messages[-1].text.startswith(f"{k}:")
+        starts.append(messages[1].text)
+        reply(h, f"a{k}", "y" * 70)
+    changes = [k for k in range(1, 60) if starts[k] != starts[k - 1]]
+    assert 3 <= len(changes) <= 8
+    assert [item.id for item in h.items][:2] == ["u0", "a0"]
+
+
+def test_the_newest_user_message_and_the_instructions_stay_at_any_price() -> None:
+    h = history(max_tokens=100)
+    h.append_text("u0", "user", "Old.")
+    reply(h, "a0")
+    h.append_text("u1", "user", "z" * 2_000)
+    reply(h, "a1")
+    assert shape(h.messages("I" * 1_000)) == [
+        ("system", "I" * 1_000),
+        ("user", "z" * 2_000),
+        ("assistant", "Yes."),
+    ]
+
+
+def test_without_any_user_message_the_newest_item_stays() -> None:
+    h = history(max_tokens=100)
+    for k in range(3):
+        h.append_text(f"a{k}", "assistant", f"{k}" * 400)
+    assert shape(h.messages("")) == [("assistant", "2" * 400)]
+    assert history(max_tokens=0).messages(INSTRUCTIONS) != ()
+
+
+def test_media_of_older_turns_go_before_any_text_does() -> None:
+    h = history(max_tokens=300)
+    h.append_text("u0", "user", "Hello")
+    reply(h, "a0")
+    say(h, "u1", "What is this?", frames=4)
+    reply(h, "a1")
+    say(h, "u2", "And this?", frames=4)
+    assert shape(h.messages("")) == [
+        ("user", "Hello"),
+        ("assistant", "Yes."),
+        ("user", "What is this?"),
+        ("assistant", "Yes."),
+        ("user", "FramesPart", "AudioPart"),
+    ]
+
+
+def test_pictures_go_before_the_sound_of_the_same_turn() -> None:
+    h = history(max_tokens=280)
+    h.append_user_turn("u1", sound(1.0), sight(4))
+    h.set_transcript("u1", "What is this?")
+    say(h, "u2", "And this?", frames=4)
+    assert shape(h.messages("")) == [("user", "AudioPart", "FramesPart", "AudioPart")]
+
+
+def test_sound_without_transcript_is_kept_as_long_as_there_is_room() -> None:
+    h = history(max_tokens=200, media_turns=1)
+    for k in range(6):
+        say(h, f"u{k}")
+        h.fail_transcript(f"u{k}")
+    assert shape(h.messages("")) == [("user", *["AudioPart"] * 6)]
+    say(h, "u6")
+    assert shape(h.messages("")) == [("user", *["(inaudible)"] * 5, *["AudioPart"] * 2)]
+
+
+def test_sound_that_awaits_its_transcript_goes_only_with_its_turn() -> None:
+    h = history(max_tokens=100, media_turns=2)
+    say(h, "u0", frames=2)
+    reply(h, "a0", "y" * 100)
+    say(h, "u1", "Two.")
+    assert shape(h.messages("")) == [("user", "AudioPart"), ("assistant", "y" * 100), ("user", "AudioPart")]
+    reply(h, "a1", "y" * 100)
+    say(h, "u2", "Three.")
+    assert shape(h.messages("")) == [("user", "AudioPart")]
+    content = h.items[0].content[0]
+    assert isinstance(content, AudioContent)
+    assert content.pcm is None
+
+
+def test_pictures_take_half_of_the_budget_at_most_but_never_less_than_one() -> None:
+    h = history(max_tokens=1_000)
+    say(h, "u0", frames=24)
+    content = h.items[0].content[1]
+    assert isinstance(content, FramesContent)
+    assert len(content.frames) == 16
+    assert content.frames[0].jpeg == b"0"
+    assert content.frames[-1].jpeg == b"23"
+    small = history(max_tokens=10)
+    say(small, "u0", frames=3)
+    assert small.items[0].content[1] == FramesContent((sight(3)[-1],))
+
+
+def test_items_are_placed_after_another_at_the_start_or_at_the_end() -> None:
+    h = history()
+    assert h.append_text("b", "user", "B") is None
+    assert h.append_text("d", "user", "D") == "b"
+    assert h.append_text("a", "user", "A", previous_item_id="root") is None
+    assert h.append_text("c", "user", "C", previous_item_id="b") == "b"
+    assert [item.id for item in h.items] == ["a", "b", "c", "d"]
+    assert h.previous_id("d") == "c"
+    assert h.previous_id("a") is None
+    assert h.previous_id("unknown") is None
+
+
+def test_refuses_a_known_id_and_an_unknown_predecessor() -> None:
+    h = history()
+    h.append_text("a", "user", "A")
+    with pytest.raises(ValueError, match="'a' already"):
+        h.append_text("a", "user", "B")
+    with pytest.raises(ValueError, match="no item 'x'"):
+        h.append_text("b", "user", "B", previous_item_id="x")
+    assert [item.id for item in h.items] == ["a"]
+
+
+def test_progress_of_an_item_that_is_not_there_is_ignored() -> None:
+    h = history()
+    say(h, "u")
+    h.begin_reply("a")
+    assert h.delete("a")
+    assert not h.delete("a")
+    h.extend_reply("a", "text", 1)
+    h.end_reply("a")
+    h.set_transcript("a", "text")
+    h.fail_transcript("a")
+    assert h.truncate("a", 1) == ""
+    assert h.get("a") is None
+    assert [item.id for item in h.items] == ["u"]
+
+
+def test_only_a_reply_in_progress_grows() -> None:
+    h = history()
+    reply(h, "a")
+    h.extend_reply("a", " More.", RATE)
+    h.append_text("u", "user", "Text")
+    h.extend_reply("u", " More.")
+    assert [item.content for item in h.items] == [(SpokenContent("Yes."),), (TextContent("Text"),)]
+
+
+def test_a_written_reply_is_text_and_is_not_cut() -> None:
+    h = history()
+    h.begin_reply("a", spoken=False)
+    assert h.get("a") == Item("a", "assistant", (TextContent(""),), "in_progress")
+    h.extend_reply("a", "Some text.")
+    h.end_reply("a")
+    assert h.truncate("a", 0) == ""
+    assert h.get("a") == Item("a", "assistant", (TextContent("Some text."),))
+
+
+def test_a_reply_is_cut_to_the_words_that_were_heard() -> None:
+    h = history()
+    h.begin_reply("a")
+    h.extend_reply("a", "One, two, three. ")
+    h.extend_reply("a", "", 4 * RATE)
+    h.extend_reply("a", "And then all the rest of it in one go.")
+    h.extend_reply("a", "", 2 * RATE)
+    h.end_reply("a")
+    assert h.truncate("a", 5 * RATE) == "One, two, three. And then all the"
+    assert h.get("a") == Item(
+        "a", "assistant", (SpokenContent("One, two, three. And then all the"),), "incomplete"
+    )
+    assert h.truncate("a", 6 * RATE) == "One, two, three. And then all the"
+    assert h.truncate("a", RATE) == "One,"
+    assert shape(h.messages("")) == [("assistant", "One,")]
+
+
+def test_a_reply_heard_to_its_end_is_complete() -> None:
+    h = history()
+    reply(h, "a", "Yes, of course.", 1.0)
+    assert h.truncate("a", RATE) == "Yes, of course."
+    assert h.items[0].status == "completed"
+
+
+def test_a_reply_that_was_not_heard_was_not_said_but_keeps_its_place() -> None:
+    h = history()
+    h.append_text("u", "user", "Hello")
+    reply(h, "a")
+    assert h.truncate("a", 0) == ""
+    assert h.get("a") == Item("a", "assistant", (SpokenContent(""),), "incomplete")
+    assert shape(h.messages("")) == [("user", "Hello")]
+
+
+def test_a_reply_broken_off_while_text_ran_ahead_is_cut_by_the_pace_of_speech() -> None:
+    h = history()
+    h.begin_reply("a")
+    h.extend_reply("a", "word " * 60)
+    h.extend_reply("a", "", 2 * RATE)
+    h.end_reply("a", completed=False)
+    assert h.truncate("a", 2 * RATE) == ("word " * 6).strip()
+    h.extend_reply("a", "more")
+    h.end_reply("a")
+    assert h.items[0].status == "incomplete"
+
+
+def test_text_that_is_no_valid_unicode_is_counted_all_the_same() -> None:
+    h = history()
+    h.append_text("u", "user", "\ud800")
+    assert shape(h.messages(INSTRUCTIONS))[1] == ("user", "\ud800")
+
+
+def test_a_client_that_floods_a_call_is_forgotten_by_itself() -> None:
+    h = history()
+    for k in range(10):
+        h.append_text(f"u{k}", "user", "x" * 200_000)
+    assert [item.id for item in h.items] == ["u6", "u7", "u8", "u9"]
+    h.append_text("u", "user", "x" * 2_000_000)
+    assert [item.id for item in h.items] == ["u"]
+
+
+class HistoryMachine(RuleBasedStateMachine):
+    """A call of any course, with a small budget."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = history(max_tokens=400)
+        self.count = 0
+        self.users: list[str] = []
+        self.replies: list[str] = []
+        self.awaited: set[str] = set()
+
+    def new_id(self) -> str:
+        self.count += 1
+        return f"item{self.count}"
+
+    @rule(seconds=st.floats(0.2, 8), frames=st.integers(0, 24))
+    def speak(self, seconds: float, frames: int) -> None:
+        item_id = self.new_id()
+        self.history.append_user_turn(item_id, sound(seconds), sight(frames))
+        self.users.append(item_id)
+        self.awaited.add(item_id)
+
+    @rule(text=st.text("ab ", min_size=1, max_size=300))
+    def write(self, text: str) -> None:
+        item_id = self.new_id()
+        self.history.append_text(item_id, "user", "." + text)
+        self.users.append(item_id)
+
+    @rule(text=st.text("ab 字", max_size=300), seconds=st.floats(0, 5), completed=st.booleans())
+    def answer(self, text: str, seconds: float, completed: bool) -> None:
+        item_id = self.new_id()
+        self.history.begin_reply(item_id)
+        self.history.extend_reply(item_id, text, round(seconds * RATE))
+        self.history.end_reply(item_id, completed)
+        self.replies.append(item_id)
+
+    @rule(heard=st.floats(0, 5), pick=st.integers(0))
+    def interrupt(self, heard: float, pick: int) -> None:
+        if self.replies:
+            item_id = self.replies[pick % len(self.replies)]
+            before = self.spoken(item_id)
+            kept = self.history.truncate(item_id, round(heard * RATE))
+            assert before.startswith(kept)
+            assert self.spoken(item_id) == kept
+
+    def spoken(self, item_id: str) -> str:
+        item = self.history.get(item_id)
+        assert item is not None
+        assert isinstance(item.content[0], SpokenContent)
+        return item.content[0].transcript
+
+    @rule(pick=st.integers(0), text=st.none() | st.text("ab ", max_size=100))
+    def transcribe(self, pick: int, text: str | None) -> None:
+        if self.awaited:
+            item_id = sorted(self.awaited)[pick % len(self.awaited)]
+            self.awaited.remove(item_id)
+            if text is None:
+                self.history.fail_transcript(item_id)
+            else:
+                self.history.set_transcript(item_id, text)
+
+    @rule(pick=st.integers(0))
+    def delete(self, pick: int) -> None:
+        items = self.history.items
+        if items:
+            item_id = items[pick % len(items)].id
+            assert self.history.delete(item_id)
+            for ids in (self.users, self.replies):
+                if item_id in ids:
+                    ids.remove(item_id)
+            self.awaited.discard(item_id)
+
+    @invariant()
+    def a_request_is_in_form_and_within_the_budget(self) -> None:
+        messages = self.history.messages(INSTRUCTIONS)
+        assert messages == self.history.messages(INSTRUCTIONS)
+        assert shape(messages[:1])[0][1] == INSTRUCTIONS
+        roles = [message.role for message in messages]
+        assert all(a != b for a, b in pairwise(roles))
+        if self.users:
+            assert "user" in roles
+            newest = self.history.get(self.users[-1])
+            assert newest is not None
+            users = [message for message in messages if message.role == "user"]
+            match newest.content[0]:
+                case AudioContent(pcm):
+                    sounds = [part.pcm for part in users[-1].parts if isinstance(part, AudioPart)]
+                    assert sounds[-1] is pcm
+                case TextContent(text):
+                    assert users[-1].text.endswith(text.strip())
+        ids = [item.id for item in self.history.items]
+        after_newest = ids.index(self.users[-1]) if self.users else max(len(ids) - 1, 0)
+        protected = 0.0
+        for item in self.history.items[after_newest:]:
+            match item.content[0]:
+                case SpokenContent(text) | TextContent(text):
+                    protected += len(text.encode()) / 3.5
+                case AudioContent(pcm):
+                    assert pcm is not None
+                    protected += len(pcm) / RATE * 12.5 + 200
+        assert cost(messages) <= max(400, protected + 20)
+
+    @invariant()
+    def media_are_kept_only_of_few_turns(self) -> None:
+        older = [item for item in self.history.items if item.role == "user"][:-2]
+        assert not any(isinstance(content, FramesContent) for item in older for content in item.content)
+
+
+TestHistoryMachine = HistoryMachine.TestCase
+TestHistoryMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
