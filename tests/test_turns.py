@@ -101,6 +101,17 @@ def test_a_dropped_block_does_not_undo_an_onset() -> None:
     assert events == [SpeechStarted(700 * MS)]
 
 
+def test_the_least_voice_that_counts_is_a_turn() -> None:
+    assert feed(detector(), (200, VOICE), (600, HUSH)) == [
+        SpeechStarted(0),
+        SpeechStopped(0, 200 * MS, "silence"),
+    ]
+
+
+def test_voice_before_the_window_does_not_count_towards_an_onset() -> None:
+    assert feed(detector(), (100, VOICE), (140, HUSH), (60, VOICE), (500, HUSH)) == []
+
+
 def test_a_cough_is_dropped_after_its_start_was_told() -> None:
     assert feed(detector(), (1000, HUSH), (180, VOICE), (1000, HUSH)) == [
         SpeechStarted(700 * MS),
@@ -158,11 +169,23 @@ def test_a_turn_too_long_is_submitted_and_the_rest_begins_the_next_with_no_sampl
 def test_the_cut_is_exact_when_a_block_straddles_it() -> None:
     turns = detector(max_turn_ms=2000)
     turns.receive(0, 7, HUSH)
-    events = feed(turns, (2200, VOICE), (600, HUSH))
-    assert [e for e in events if isinstance(e, SpeechStopped)] == [
+    assert feed(turns, (2010, VOICE)) == [
+        SpeechStarted(0),
         SpeechStopped(0, 2000 * MS, "too_long"),
-        SpeechStopped(2000 * MS, 2200 * MS + 7, "silence"),
+        SpeechStarted(2000 * MS),
     ]
+    assert turns.evidence is not None
+    assert turns.evidence.voiced == 10 * MS + 7
+
+
+def test_a_turn_of_exactly_the_longest_length_is_not_too_long() -> None:
+    assert feed(detector(max_turn_ms=2000), (2000, VOICE)) == [SpeechStarted(0)]
+
+
+def test_a_cough_long_after_a_turn_that_was_too_long_is_dropped() -> None:
+    turns = detector(max_turn_ms=2000)
+    feed(turns, (2500, VOICE), (2000, HUSH))
+    assert feed(turns, (180, VOICE), (600, HUSH))[1:] == [SpeechDropped(4200 * MS, 4680 * MS)]
 
 
 def test_the_rest_of_a_long_turn_is_submitted_however_short() -> None:
@@ -314,6 +337,15 @@ def test_speech_is_detected_again_after_push_to_talk() -> None:
     assert feed(turns, (200, VOICE)) == [SpeechStarted(1700 * MS)]
 
 
+def test_a_voice_heard_before_push_to_talk_does_not_lower_the_threshold_after_it() -> None:
+    turns = detector()
+    feed(turns, (100, VOICE))
+    turns.reconfigure(None)
+    feed(turns, (1000, HUSH))
+    turns.reconfigure(VAD)
+    assert feed(turns, (1000, 0.4)) == []
+
+
 # Push-to-talk
 
 
@@ -370,6 +402,13 @@ def test_a_commit_submits_an_onset_not_yet_told() -> None:
     assert turns.commit() == SpeechStopped(700 * MS, 1060 * MS, "committed")
 
 
+def test_committed_voice_does_not_count_towards_the_next_onset() -> None:
+    turns = detector()
+    feed(turns, (1000, HUSH), (60, VOICE))
+    turns.commit()
+    assert feed(turns, (100, VOICE)) == []
+
+
 def test_a_commit_while_nobody_speaks_has_nothing_to_submit() -> None:
     turns = detector()
     feed(turns, (1000, HUSH))
@@ -400,8 +439,8 @@ def test_a_stalled_turn_ends_at_its_last_voiced_sample() -> None:
 
 def test_a_stalled_cough_is_dropped() -> None:
     turns = detector()
-    feed(turns, (140, VOICE))
-    assert turns.end("stalled") == SpeechDropped(0, 140 * MS)
+    feed(turns, (120, VOICE))
+    assert turns.end("stalled") == SpeechDropped(0, 120 * MS)
 
 
 def test_there_is_nothing_to_end_while_nobody_speaks() -> None:

@@ -160,7 +160,6 @@ class TurnDetector:
             self._endpointer = None
             self._padding = 0
             self._above = False
-            self._onset.clear()
         else:
             self._endpointer = self._make_endpointer(vad)
             # A padding that fills the whole turn would end it where it begins.
@@ -220,9 +219,7 @@ class TurnDetector:
         elif self._vad is not None:
             self._watch(since, voiced, events)
         if self._state is Speech.QUIET:
-            kept = (
-                self._max_turn if self._vad is None else self._padding + self._onset_window + self._min_speech
-            )
+            kept = self._max_turn if self._vad is None else self._padding + self._onset_window
             self._oldest = max(self._oldest, end - kept)
 
     def _is_voiced(self) -> bool:
@@ -235,17 +232,16 @@ class TurnDetector:
     def _watch(self, since: int, voiced: bool, events: list[TurnEvent]) -> None:
         """While QUIET: is this an onset?"""
         horizon = self._position - self._onset_window
-        while self._onset and self._onset[0][1] <= horizon:
+        while self._onset and self._onset[0][0] < horizon:
             self._onset.popleft()
         if not voiced:
             return
         self._onset.append((since, self._position))
-        voiced_time = sum(end - max(start, horizon) for start, end in self._onset)
+        voiced_time = sum(end - start for start, end in self._onset)
         if voiced_time >= self._min_speech:
             self._begin(self._padded_onset(), events)
             self._voiced = voiced_time
             self._voiced_until = self._position
-            self._onset.clear()
 
     def _padded_onset(self) -> int:
         return max(self._onset[0][0] - self._padding, self._oldest)
