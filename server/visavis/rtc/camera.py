@@ -48,11 +48,14 @@ class CameraInput:
         position: Callable[[], int],
         wants: Callable[[int], bool],
         on_frame: Callable[[Frame], None],
+        on_picture: Callable[[], None],
     ) -> None:
+        """`on_picture` is called for every picture, kept or not."""
         self._config = config
         self._position = position
         self._wants = wants
         self._on_frame = on_frame
+        self._on_picture = on_picture
         self._clock = MediaClock()
 
     async def run(self, track: MediaStreamTrack) -> None:
@@ -66,6 +69,7 @@ class CameraInput:
                     return
                 if not isinstance(picture, av.VideoFrame) or picture.pts is None:
                     continue
+                self._on_picture()
                 at = self._clock.place(picture.pts / _VIDEO_RATE, self._position())
                 if (converting is None or converting.done()) and self._wants(at):
                     converting = tasks.create_task(self._convert(picture, at))

@@ -211,7 +211,11 @@ class _Link:
 
     def _on_track(self, track: MediaStreamTrack) -> None:
         if track.kind == "video":
-            camera = CameraInput(self._camera, self._position, self._wants, self._on_frame)
+            receiver = next(r for r in self.connection.getReceivers() if r.track is track)
+            guard = hooks.VideoGuard(receiver, self.loop.time)
+            camera = CameraInput(
+                self._camera, self._position, self._wants, self._on_frame, guard.picture_seen
+            )
             self.spawn(camera.run(track))
 
     def _on_datagram(self) -> None:

@@ -19,6 +19,7 @@ MAX_CANDIDATES = 64
 OPUS_PARAMETERS = "minptime=10;useinbandfec=1;usedtx=1"
 "Asks for error correction, and for no packets in silence."
 
+_KINDS = ("audio", "video", "application")
 _DIGESTS = ("sha-256", "sha-384", "sha-512")
 
 
@@ -51,7 +52,7 @@ def read_offer(text: str) -> Offer:
     for index, section in enumerate(sections):
         kind = section[0].removeprefix("m=").split(" ", 1)[0]
         media = None
-        if kind not in taken and not _is_switched_off(section):
+        if kind in _KINDS and kind not in taken and not _is_switched_off(section):
             media = _parse(session, section, f"section {index + 1} ({kind})")
         if media is None or not _can_take(media):
             declined.append((index, _decline(section)))
@@ -68,6 +69,8 @@ def read_offer(text: str) -> Offer:
         )
     names = {codec.mimeType.split("/")[1].lower() for codec in audio.rtp.codecs}
     mids = {mid for section in kept for mid in _values(section, "mid")}
+    if len(mids) < len(kept):
+        raise _invalid("two sections of the session description have the same a=mid")
     lines = [_bundle(line, mids) for line in session if not line.startswith("a=candidate:")]
     cleaned = [line for line in lines if line] + [line for section in kept for line in section]
     return Offer(
@@ -129,15 +132,15 @@ def _parse(session: list[str], section: list[str], name: str) -> MediaDescriptio
     try:
         description = SessionDescription.parse("\r\n".join(session + _clean(section)) + "\r\n")
     except Exception as error:  # aiortc's parser raises whatever a malformed line makes it trip over
-        raise _invalid(f"{name} of the session description is malformed: {error or 'wrong form'}") from error
+        raise _invalid(
+            f"{name} of the session description is malformed: {str(error) or 'wrong form'}"
+        ) from error
     return description.media[0]
 
 
 def _can_take(media: MediaDescription) -> bool:
     if media.kind == "application":
         return "webrtc-datachannel" in media.fmt or media.profile == "DTLS/SCTP"
-    if media.kind not in CODECS:
-        return False
     common = find_common_codecs(CODECS[media.kind], media.rtp.codecs)
     names = {codec.mimeType.split("/")[1].lower() for codec in common}
     return bool(names if media.kind == "video" else names & {codec.lower() for codec in AUDIO_CODECS})

@@ -1,0 +1,147 @@
+import asyncio
+import fractions
+import io
+import random
+
+import av
+import numpy as np
+import pytest
+from aiortc import MediaStreamTrack
+from aiortc.mediastreams import MediaStreamError
+
+from visavis.audio import RATE
+from visavis.config import CameraConfig
+from visavis.frames import Frame
+from visavis.rtc.camera import CameraInput, MediaClock, encode_jpeg, quantiser
+
+
+def picture(width: int = 320, height: int = 240, seed: int = 0) -> av.VideoFrame:
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[:, : width // 2] = (255, 0, 0)
+    pixels[: height // 2, width // 2 :] = (0, 255, 0)
+    pixels[height // 2 :, width // 2 :] = (0, 0, 255)
+    return av.VideoFrame.from_ndarray(pixels, format="rgb24")
+
+
+def decode(jpeg: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    with av.open(io.BytesIO(jpeg), format="jpeg_pipe") as container:
+        (frame,) = container.decode(video=0)
+        return frame.to_ndarray(format="rgb24")
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [
+        ((1_920, 1_080), (1_024, 576)),
+        ((1_080, 1_920), (576, 1_024)),
+        ((320, 240), (320, 240)),
+        ((3, 3), (4, 4)),
+    ],
+)
+def test_a_picture_is_made_small_enough_and_keeps_its_colours(
+    size: tuple[int, int], wanted: tuple[int, int]
+) -> None:
+    frame = encode_jpeg(picture(*size), 99, 1_024, 85)
+    pixels = decode(frame.jpeg)
+    assert (frame.width, frame.height, frame.at) == (*wanted, 99)
+    assert pixels.shape == (wanted[1], wanted[0], 3)
+    if size != (3, 3):
+        corners = [pixels[8, 8], pixels[8, -8], pixels[-8, -8]]
+        assert [int(corner.argmax()) for corner in corners] == [0, 1, 2]
+        assert all(corner.max() > 200 and np.sort(corner)[1] < 60 for corner in corners)
+
+
+def test_better_quality_costs_bytes() -> None:
+    noise = av.VideoFrame.from_ndarray(
+        np.random.default_rng(0).integers(0, 255, (240, 320, 3), np.uint8), format="rgb24"
+    )
+    sizes = [len(encode_jpeg(noise, 0, 1_024, quality).jpeg) for quality in (20, 60, 85, 100)]
+    assert sizes == sorted(sizes)
+    assert (quantiser(1), quantiser(100)) == (31, 2)
+
+
+def test_pictures_are_placed_by_their_own_time_and_not_by_when_they_came() -> None:
+    clock = MediaClock()
+    jitter = random.Random(1)
+    clock.place(0.0, 48_000)
+    for n in range(1, 100):
+        at = clock.place(n / 30, 48_000 + n * RATE // 30 + jitter.randrange(0, 4_000))
+        assert abs(at - (48_000 + n * RATE / 30)) < 500
+
+
+def test_a_drifting_camera_clock_is_followed() -> None:
+    clock = MediaClock()
+    for n in range(3_000):
+        at = clock.place(n / 30 * 0.999, n * RATE // 30)
+    assert abs(at - 2_999 * RATE // 30) < RATE // 4
+
+
+def test_a_jump_of_the_camera_clock_is_anchored_anew_and_never_goes_back() -> None:
+    clock = MediaClock()
+    assert clock.place(0.0, 1_000) == 1_000
+    assert clock.place(47_721.0, 2_000) == 2_000
+    assert clock.place(47_720.5, 2_100) == 2_000
+
+
+class Tape(MediaStreamTrack):
+    """A remote camera that delivers as fast as it is read."""
+
+    kind = "video"
+
+    def __init__(self, pictures: int, fps: int = 30) -> None:
+        super().__init__()
+        self.left = pictures
+        self.sent = 0
+        self.fps = fps
+
+    async def recv(self) -> av.VideoFrame:
+        await asyncio.sleep(0)
+        if not self.left:
+            raise MediaStreamError
+        self.left -= 1
+        frame = picture()
+        frame.pts = self.sent * 90_000 // self.fps
+        frame.time_base = fractions.Fraction(1, 90_000)
+        self.sent += 1
+        return frame
+
+
+async def test_only_wanted_pictures_are_converted() -> None:
+    got: list[Frame] = []
+    asked: list[int] = []
+    tape = Tape(90)
+
+    def wants(at: int) -> bool:
+        asked.append(at)
+        return at >= len(got) * RATE // 2
+
+    seen: list[None] = []
+    camera = CameraInput(
+        CameraConfig(), lambda: tape.sent * RATE // 30, wants, got.append, lambda: seen.append(None)
+    )
+    await camera.run(tape)
+    assert len(seen) == 90
+    assert 1 <= len(got) <= 6
+    assert asked == sorted(asked)
+
+
+async def test_at_most_one_picture_is_converted_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = asyncio.Event()
+    running = 0
+
+    async def slow(*_: object) -> Frame:
+        nonlocal running
+        running += 1
+        await release.wait()
+        return Frame(b"", 2, 2, 0)
+
+    monkeypatch.setattr(asyncio, "to_thread", slow)
+    tape, got = Tape(90), list[Frame]()
+    camera = CameraInput(CameraConfig(), lambda: 0, lambda at: True, got.append, lambda: None)
+    task = asyncio.create_task(camera.run(tape))
+    while tape.left:
+        await asyncio.sleep(0)
+    assert running == 1
+    release.set()
+    await task
+    assert len(got) == 1

@@ -1,0 +1,184 @@
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from visavis.errors import SignallingError
+from visavis.rtc.sdp import MAX_CANDIDATES, clean_answer, direction, read_offer, write_answer
+
+CHROMIUM = (Path(__file__).parent / "golden" / "offer_chromium.sdp").read_text()
+AUDIO, VIDEO, CHANNEL = (f"m={rest}" for rest in CHROMIUM.split("\nm=")[1:])
+SESSION = CHROMIUM.split("\nm=")[0]
+
+
+def offer_of(*sections: str, session: str = SESSION) -> str:
+    return "\n".join([session, *(section.strip("\n") for section in sections)]) + "\n"
+
+
+def kinds(sdp: str) -> list[str]:
+    return re.findall(r"^m=(\w+ \d+)", sdp, re.MULTILINE)
+
+
+def refusal(text: str) -> SignallingError:
+    with pytest.raises(SignallingError) as caught:
+        read_offer(text)
+    assert caught.value.status == 400
+    return caught.value
+
+
+def test_a_browsers_offer_is_taken_whole() -> None:
+    offer = read_offer(CHROMIUM)
+    assert kinds(offer.sdp) == ["audio 9", "video 9", "application 9"]
+    assert offer.audio_codec == "opus"
+    assert offer.ice == ("Uf4g", "aPasswordOfTwentyFour+/x")
+    assert offer.declined == ()
+
+
+def test_only_candidates_that_can_be_used_are_left() -> None:
+    found = re.findall(r"^a=candidate:(.*)$", read_offer(CHROMIUM).sdp, re.MULTILINE)
+    assert [line.split()[4] for line in found] == ["203.0.113.7"]
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        "1 0 udp 1 192.0.2.1 9 typ host",
+        "1 1 udp 1 [2001:db8::1] 9 typ host",
+        "1 1 udp one 192.0.2.1 9 typ host",
+        "1 1 udp 1 192.0.2.1 port typ host",
+        "1 1 udp 1 192.0.2.1 9 typ srflx raddr 0.0.0.0 rport none",
+        "1 1 udp 1 192.0.2.1 9 host typ",
+        "1 1 udp 1",
+        "",
+    ],
+)
+def test_a_malformed_candidate_is_left_out_and_not_fatal(candidate: str) -> None:
+    offer = read_offer(offer_of(f"{AUDIO}\na=candidate:{candidate}"))
+    assert len(re.findall("a=candidate", offer.sdp)) == 1
+
+
+def test_the_end_of_candidates_is_left_out() -> None:
+    assert "end-of-candidates" not in read_offer(offer_of(AUDIO + "\na=end-of-candidates")).sdp
+
+
+def test_a_flood_of_candidates_is_cut() -> None:
+    flood = "".join(f"\na=candidate:1 1 udp 1 192.0.2.1 {port} typ host" for port in range(1_000))
+    assert len(re.findall("a=candidate", read_offer(offer_of(AUDIO + flood)).sdp)) <= MAX_CANDIDATES
+
+
+def test_what_is_not_taken_is_declined_in_its_place() -> None:
+    second = AUDIO.replace("a=mid:0", "a=mid:7")
+    strange = "m=text 9 UDP/TLS/RTP/SAVPF 100\nc=IN IP4 0.0.0.0\na=mid:8\na=rtpmap:100 t140/1000"
+    modern = re.sub("VP8|H264", "H265", VIDEO)
+    off = VIDEO.replace("m=video 9", "m=video 0")
+    offer = read_offer(offer_of(AUDIO, second, strange, modern, off, CHANNEL))
+    assert kinds(offer.sdp) == ["audio 9", "application 9"]
+    assert "a=group:BUNDLE 0 2" in offer.sdp
+    answer = write_answer(offer_of(AUDIO, CHANNEL), offer)
+    assert kinds(answer) == ["audio 9", "audio 0", "text 0", "video 0", "video 0", "application 9"]
+    assert re.findall(r"a=mid:(\w+)", answer) == ["0", "7", "8", "1", "1", "2"]
+
+
+def test_a_section_that_is_only_bundled_is_taken_though_its_port_is_zero() -> None:
+    bundled = CHANNEL.replace("m=application 9", "m=application 0").strip("\n") + "\na=bundle-only"
+    assert kinds(read_offer(offer_of(AUDIO, bundled)).sdp) == ["audio 9", "application 0"]
+
+
+@pytest.mark.parametrize(
+    ("codecs", "chosen"),
+    [("0 PCMU/8000", "PCMU"), ("8 PCMA/8000", "PCMA"), ("111 opus/48000/2", "opus")],
+)
+def test_the_best_codec_offered_is_chosen(codecs: str, chosen: str) -> None:
+    lines = [line for line in AUDIO.split("\n") if not line.startswith(("a=rtpmap", "a=rtcp-fb", "a=fmtp"))]
+    assert read_offer(offer_of("\n".join([*lines, f"a=rtpmap:{codecs}"]))).audio_codec == chosen
+
+
+def test_the_answer_asks_for_error_correction_and_no_packets_in_silence() -> None:
+    section = AUDIO.replace("a=fmtp:111 minptime=10;useinbandfec=1\n", "")
+    answer = write_answer(offer_of(section), read_offer(CHROMIUM))
+    assert "a=rtpmap:111 opus/48000/2\r\na=fmtp:111 minptime=10;useinbandfec=1;usedtx=1\r\n" in answer
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "code"),
+    [
+        ("", "does not begin with v=0", "invalid_sdp"),
+        ("{}", "does not begin with v=0", "invalid_sdp"),
+        ("v=0\nhello", "malformed line .*'hello'", "invalid_sdp"),
+        (SESSION, "no media section", "no_audio"),
+        (offer_of(CHANNEL), "no audio section", "no_audio"),
+        (offer_of(AUDIO.replace("m=audio 9", "m=audio 0")), "no audio section", "no_audio"),
+        (offer_of(re.sub("opus|PCMU|PCMA", "speex", AUDIO)), "no audio section", "no_audio"),
+        (offer_of(AUDIO.replace("m=audio 9", "m=audio nine")), r"section 1 \(audio\)", "invalid_sdp"),
+        (offer_of(AUDIO.replace("a=fmtp:111 ", "a=fmtp:99 ")), r"section 1 \(audio\)", "invalid_sdp"),
+        (offer_of(AUDIO.replace("a=ice-pwd", "a=x-pwd")), "ICE credentials", "invalid_sdp"),
+        (offer_of(AUDIO.replace("a=fingerprint", "a=x-print")), "DTLS", "invalid_sdp"),
+        (offer_of(AUDIO.replace("a=setup:actpass", "")), "DTLS", "invalid_sdp"),
+        (offer_of(AUDIO.replace("a=setup:actpass", "a=setup:maybe")), r"section 1 \(audio\)", "invalid_sdp"),
+        (offer_of(AUDIO.replace("sha-256", "md5")), "fingerprint by sha-256", "invalid_sdp"),
+        (offer_of(AUDIO.replace("a=rtcp-mux\n", "")), "rtcp-mux", "invalid_sdp"),
+        (offer_of(AUDIO.replace("a=mid:0", "")), "no a=mid", "invalid_sdp"),
+        (offer_of(AUDIO, CHANNEL.replace("a=mid:2", "a=mid:0")), "same a=mid", "invalid_sdp"),
+        (offer_of(*[AUDIO] * 17), "more than 16", "invalid_sdp"),
+        (offer_of("m=audio", AUDIO), r"section 1 \(audio\)", "invalid_sdp"),
+        (offer_of("m=text", AUDIO), "malformed line", "invalid_sdp"),
+    ],
+)
+def test_a_bad_offer_is_refused_by_naming_what_is_wrong(text: str, problem: str, code: str) -> None:
+    error = refusal(text)
+    assert re.search(problem, str(error))
+    assert error.code == code
+
+
+lines = CHROMIUM.split("\n")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["drop", "double", "cut", "swap", "junk"]),
+            st.integers(0, len(lines) - 1),
+            st.integers(0, len(lines) - 1),
+            st.text(max_size=10),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_a_damaged_offer_is_taken_or_refused_and_nothing_worse(
+    damage: list[tuple[str, int, int, str]],
+) -> None:
+    damaged = list(lines)
+    for way, here, there, junk in damage:
+        match way:
+            case "drop":
+                damaged[here] = ""
+            case "double":
+                damaged[here] += "\n" + damaged[there]
+            case "cut":
+                damaged[here] = damaged[here][: there % 20 + 1]
+            case "swap":
+                damaged[here], damaged[there] = damaged[there], damaged[here]
+            case "junk":
+                damaged[here] += junk
+    try:
+        offer = read_offer("\n".join(damaged))
+    except SignallingError as error:
+        assert error.status == 400
+    else:
+        assert "m=audio" in offer.sdp
+
+
+def test_directions_are_read() -> None:
+    assert direction(CHROMIUM, "audio") == "sendrecv"
+    assert direction(CHROMIUM, "video") == "sendonly"
+    assert direction(offer_of(AUDIO), "video") == "inactive"
+
+
+def test_an_answer_is_cleaned_of_unusable_candidates() -> None:
+    cleaned = clean_answer(CHROMIUM)
+    assert ".local" not in cleaned
+    assert "203.0.113.7" in cleaned
+    assert kinds(cleaned) == kinds(CHROMIUM)
