@@ -17,7 +17,7 @@ from visavis.settings import leaves  # noqa: E402
 def test_the_reference_in_the_readme_is_current() -> None:
     readme = (ROOT / "README.md").read_text()
     assert config_reference.replace_between_markers(readme) == readme, (
-        "run tools/config_reference.py --write README.md"
+        "run: python tools/config_reference.py --write README.md"
     )
 
 

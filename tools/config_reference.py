@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Write README's configuration reference from the dataclasses of `visavis.config`.
 
-`tools/config_reference.py` prints it, with `--write README.md` it replaces what is between the markers.
+`python tools/config_reference.py` prints it; with `--write README.md` it replaces what is between the markers.
 """
 
 import argparse
