@@ -1,6 +1,6 @@
 """Write README's configuration reference from the dataclasses of `visavis.config`.
 
-`python tools/config_reference.py` prints it; with `--write README.md` it replaces what is between the markers.
+`python tools/config_reference.py` prints it; with `--write README.md` it goes between the markers.
 """
 
 import argparse
