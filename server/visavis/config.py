@@ -146,6 +146,8 @@ class ServerConfig:
     max_message: int = 262_144
     "Bytes of one data-channel message: what browsers allow at most."
     max_events_per_s: float = 50.0
+    max_requests_per_s: float = 20.0
+    "By one address, of requests that open or end a call; three seconds' worth may come at once."
     drain_s: float = 10.0
     "How long a shutdown waits for calls to end by themselves."
 
