@@ -25,12 +25,23 @@ logger = logging.getLogger(__name__)
 
 _AUDIBLE_DBFS = -50.0
 "A received block above this is sound: room tone and codec noise are well below."
+_SPEECH_RANGE_DB = 30.0
+"Speech ends with the last block so far below the loudest: quieter is breath and room."
 _CONNECT_S = 20.0
 _REPLY_S = 90.0
 "The longest wait for a reply to end."
 _CAMERA_FPS = 12.0
 _PAUSE_S = 0.6
 "Between the end of a reply and the next question, as a person would leave."
+
+
+@dataclass(frozen=True)
+class Question:
+    """Recorded speech. `end` is where it ends, in samples; room tone may follow."""
+
+    name: str
+    pcm: Pcm
+    end: int
 
 
 @dataclass
@@ -46,18 +57,19 @@ class Turn:
     error: str | None = None
 
 
-def load_question(path: Path) -> Pcm:
-    """Read a WAV of any rate as 24 kHz, without the silence at its end. Raises CallError."""
+def load_question(path: Path) -> Question:
+    """Read a WAV of any rate. Raises CallError."""
     try:
         pcm, rate = decode_wav(path.read_bytes())
     except (OSError, ValueError) as error:
         raise CallError(f"cannot read the question {path}: {error}") from error
     pcm = resample(pcm, rate, RATE)
-    blocks = len(pcm) // BLOCK
-    voiced = [i for i in range(blocks) if level_dbfs(pcm[i * BLOCK : (i + 1) * BLOCK]) > _AUDIBLE_DBFS]
-    if not voiced:
+    levels = [level_dbfs(pcm[at : at + BLOCK]) for at in range(0, len(pcm), BLOCK)]
+    loudest = max(levels, default=-100.0)
+    if loudest < _AUDIBLE_DBFS:
         raise CallError(f"the question {path} has no audible sound")
-    return pcm[: (voiced[-1] + 1) * BLOCK]
+    voiced = max(i for i, level in enumerate(levels) if level > loudest - _SPEECH_RANGE_DB)
+    return Question(str(path), pcm, min(len(pcm), (voiced + 1) * BLOCK))
 
 
 class Caller:
@@ -72,30 +84,28 @@ class Caller:
         self.turn: Turn | None = None
         self.reply_over = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._question: Pcm = EMPTY
+        self._question = Question("", EMPTY, 0)
         self._at = 0
         self._spoken_at: float | None = None
-        self._generating = False
-        self._playing = False
-        self._audio_expected = False
+        self._cancelled = False
 
-    def ask(self, question: Pcm, turn: Turn) -> None:
+    def ask(self, question: Question, turn: Turn) -> None:
         """Begin to speak."""
         self.turn = turn
         self.heard = []
         self.reply_over.clear()
         self._question, self._at, self._spoken_at = question, 0, None
-        self._generating = self._playing = self._audio_expected = False
+        self._cancelled = False
 
     # What the peer calls.
 
     def pull_audio(self) -> Pcm:
-        block = self._question[self._at : self._at + BLOCK]
-        self._at += len(block)
+        block = self._question.pcm[self._at : self._at + BLOCK]
+        self._at += BLOCK
+        if self.turn is not None and self._spoken_at is None and self._at >= self._question.end:
+            self._spoken_at = self._loop.time()
         if len(block) == BLOCK:
             return block
-        if self.turn is not None and self._spoken_at is None:
-            self._spoken_at = self._loop.time()
         padded = np.zeros(BLOCK, np.int16)
         padded[: len(block)] = block
         return padded
@@ -134,23 +144,16 @@ class Caller:
                 turn.reply_text += event["delta"]
             case "response.created":
                 turn.reply_text = ""
-                self._generating = True
-            case "output_audio_buffer.started":
-                self._playing = True
-            case "output_audio_buffer.stopped" | "output_audio_buffer.cleared":
-                self._playing = False
-            case "response.content_part.added":
-                self._audio_expected = event["part"]["type"] == "audio"
             case "response.done":
-                self._generating = False
                 response = event["response"]
+                self._cancelled = response["status"] == "cancelled"
                 if response["status"] == "failed":
                     error = (response.get("status_details") or {}).get("error") or {}
                     turn.error = error.get("message") or error.get("code") or "failed"
-                    self._audio_expected = self._playing
             case "visavis.turn_timings":
                 note["marks"] = event["marks"]
-                if event.get("final"):
+                # A response that our own further speech broke off is followed by another one.
+                if event["final"] and not self._cancelled:
                     self.reply_over.set()
             case "error":
                 note["error"] = event["error"]
@@ -186,7 +189,7 @@ async def call(
 
     Raises CallError when the call cannot be made or is lost.
     """
-    sounds = [load_question(path) for path in questions]
+    asked = [load_question(path) for path in questions]
     caller = Caller()
     film = Film(video, _CAMERA_FPS) if video is not None else None
     peer = OutgoingPeer(RtcConfig(), caller, film.next_picture if film else None, _CAMERA_FPS)
@@ -197,11 +200,12 @@ async def call(
     async with aiohttp.ClientSession(headers=headers) as http:
         try:
             call_id = await _connect(http, server, peer, caller)
-            for index in range(turns or len(sounds)):
-                turn = Turn(str(questions[index % len(sounds)]))
-                caller.ask(sounds[index % len(sounds)], turn)
+            for index in range(turns or len(asked)):
+                question = asked[index % len(asked)]
+                turn = Turn(question.name)
+                caller.ask(question, turn)
                 try:
-                    async with asyncio.timeout(len(sounds[index % len(sounds)]) / RATE + _REPLY_S):
+                    async with asyncio.timeout(len(question.pcm) / RATE + _REPLY_S):
                         await caller.reply_over.wait()
                 except TimeoutError:
                     turn.error = f"no reply within {_REPLY_S:.0f} s"

@@ -16,6 +16,7 @@ from .conversation import Conversation
 from .engine import Engine
 from .errors import ClientEventError, EngineError
 from .frames import Frame
+from .history import History
 from .protocol.realtime import RealtimeProtocol
 from .rtc import Peer
 from .trace import CallTrace
@@ -59,6 +60,11 @@ class Session:
         self._reason = ""
         self._allowance = config.server.max_events_per_s
         self._allowance_at = self._loop.time()
+
+    @property
+    def history(self) -> History:
+        """What was said and heard so far."""
+        return self._conversation.history
 
     # From outside.
 

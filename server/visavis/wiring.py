@@ -70,7 +70,7 @@ async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[
 async def _say_when_ready(engine: Engine) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    while not await engine.ready():
+    while not await engine.ready():  # noqa: ASYNC110 - it may be on another machine
         await asyncio.sleep(0.2)
     print(f"The engine is warm after {loop.time() - began:.1f} s: open the page and talk.", flush=True)
 

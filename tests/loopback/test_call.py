@@ -1,0 +1,302 @@
+"""Whole calls: the command-line caller and a bare peer against the real server."""
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from kit import Counted, Server, until
+
+from speech import silence, write_wav
+from visavis.audio import BLOCK, RATE, Pcm, decode_wav, level_dbfs
+from visavis.caller import call
+from visavis.config import Config, RtcConfig, ServerConfig, TraceConfig
+from visavis.engine.scripted import Fault, Reply, ScriptedEngine
+from visavis.errors import CallError
+from visavis.frames import Frame
+from visavis.rtc import OutgoingPeer
+
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("nothing_left")]
+
+QUESTION = "What is the capital of France?"
+LONG = Reply(text="word " * 60, transcript="go on")
+
+
+def tone(seconds: float, hertz: float) -> Pcm:
+    return (8000 * np.sin(np.arange(round(seconds * RATE)) * 2 * np.pi * hertz / RATE)).astype(np.int16)
+
+
+class Ear:
+    """A bare caller: says what it is given, keeps what it hears and is told."""
+
+    def __init__(self) -> None:
+        self.to_say: list[Pcm] = []
+        self.heard: list[Pcm] = []
+        self.events: list[dict[str, Any]] = []
+        self.closed_with: str | None = None
+        self.open = False
+
+    def say(self, pcm: Pcm) -> None:
+        self.to_say += [pcm[at : at + BLOCK] for at in range(0, len(pcm) - BLOCK + 1, BLOCK)]
+
+    def kinds(self) -> Counter[str]:
+        return Counter(event["type"] for event in self.events)
+
+    def hears(self) -> bool:
+        return bool(self.heard) and level_dbfs(self.heard[-1]) > -50
+
+    def pull_audio(self) -> Pcm:
+        return self.to_say.pop(0) if self.to_say else silence(BLOCK / RATE)
+
+    def receive_audio(self, pcm: Pcm) -> None:
+        self.heard.append(pcm)
+
+    def wants_frame(self, at: int) -> bool:
+        return False
+
+    def receive_frame(self, frame: Frame) -> None:
+        pass
+
+    def receive_message(self, text: str) -> None:
+        self.events.append(json.loads(text))
+        self.open |= self.events[-1]["type"] == "session.created"
+
+    def channel_opened(self) -> None:
+        pass
+
+    def connected(self) -> None:
+        pass
+
+    def closed(self, reason: str) -> None:
+        self.closed_with = reason
+
+
+class Connected:
+    """`async with Connected(server, http) as (ear, peer)`: a call that is up, and hung up at the end."""
+
+    def __init__(self, server: Server, http: aiohttp.ClientSession) -> None:
+        self.ear = Ear()
+        self.peer = OutgoingPeer(RtcConfig(), self.ear)
+        self._server = server
+        self._http = http
+        self.call_id = ""
+
+    async def __aenter__(self) -> "Connected":
+        url = f"{self._server.url}/v1/realtime/calls"
+        headers = {"Content-Type": "application/sdp"}
+        async with self._http.post(url, data=await self.peer.offer(), headers=headers) as response:
+            assert response.status == 201, await response.text()
+            self.call_id = response.headers["Location"].rsplit("/", 1)[-1]
+            await self.peer.accept(await response.text())
+        await until(lambda: self.ear.open, "session.created")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.peer.aclose()
+
+    def send(self, event: dict[str, Any]) -> None:
+        self.peer.send_message(json.dumps(event))
+
+
+@pytest.fixture
+def question(tmp_path: Path, say) -> Path:
+    return write_wav(tmp_path / "question.wav", say(QUESTION))
+
+
+async def test_a_spoken_question_is_answered_and_reported(serve, question: Path, tmp_path: Path):
+    reply = Reply(text="It is Paris.", pcm=tone(1.0, 440), transcript=QUESTION)
+    server = await serve(ScriptedEngine([reply]))
+    save, report = tmp_path / "reply.wav", tmp_path / "out.json"
+    status = await call(server=server.url, key=None, questions=[question], turns=2, save=save, report=report)
+    assert status == 0
+    result = json.loads(report.read_text())
+    assert result["call_id"] == server.sessions[0].call_id
+    assert len(result["turns"]) == 2
+    for turn in result["turns"]:
+        assert turn["user_transcript"] == QUESTION
+        assert turn["reply_text"].strip() == "It is Paris."
+        assert turn["reply_seconds"] == pytest.approx(1.0, abs=0.1)
+        assert turn["first_audio_ms"] > 0
+    heard, rate = decode_wav(save.read_bytes())
+    loud = [b for b in np.array_split(heard, len(heard) // BLOCK) if level_dbfs(b) > -50]
+    assert rate == RATE
+    assert len(loud) * BLOCK / rate == pytest.approx(2.0, abs=0.2)
+    await until(lambda: len(server.calls) == 0, "the call is gone")
+
+
+async def test_the_camera_is_seen_at_two_pictures_a_second(serve, question: Path, tmp_path: Path):
+    import av
+
+    picture = tmp_path / "sign.png"
+    frame = av.VideoFrame.from_ndarray(np.full((480, 640, 3), 180, np.uint8), format="rgb24")
+    with av.open(str(picture), "w", format="image2") as out:
+        stream = out.add_stream("png", rate=1, options={})
+        stream.width, stream.height, stream.pix_fmt = 640, 480, "rgb24"
+        out.mux([*stream.encode(frame), *stream.encode(None)])
+    engine = ScriptedEngine([Reply(text="A sign.", transcript="look")])
+    server = await serve(engine)
+    assert await call(server=server.url, key=None, questions=[question], video=picture, turns=2) == 0
+    sights = [part for part in engine.requests[-1].messages[-1].parts if type(part).__name__ == "FramesPart"]
+    assert sights
+    assert (sights[0].frames[0].width, sights[0].frames[0].height) == (640, 480)
+    assert sights[0].frames[0].jpeg.startswith(b"\xff\xd8")
+
+
+async def test_speech_over_the_answer_silences_it_and_the_next_answer_comes(serve, http, say):
+    server = await serve(ScriptedEngine([LONG, Reply(text="Yes.", pcm=tone(0.5, 440))]))
+    async with Connected(server, http) as caller:
+        ear = caller.ear
+        ear.say(say(QUESTION))
+        await until(ear.hears, "the first answer is heard")
+        ear.say(say("Stop, please, I have another question."))
+        await until(lambda: ear.kinds()["output_audio_buffer.cleared"] == 1, "the answer is cleared")
+        await until(lambda: ear.kinds()["response.done"] == 2, "a second answer")
+        truncated = next(e for e in ear.events if e["type"] == "conversation.item.truncated")
+        assert 0 < truncated["audio_end_ms"] < 20_000
+        item = server.sessions[0].history.get(truncated["item_id"])
+        assert item is not None
+        assert len(item.content[0].transcript.split()) < 60
+
+
+@pytest.mark.parametrize("after", [None, 0.3])
+async def test_a_failed_answer_is_told_and_the_next_turn_works(serve, http, say, after):
+    broken = replace(LONG, fault=Fault.LOST, fault_after_s=after)
+    server = await serve(ScriptedEngine([broken, Reply(text="Back again.", transcript="hello")]))
+    async with Connected(server, http) as caller:
+        ear = caller.ear
+        ear.say(say(QUESTION))
+        await until(lambda: ear.kinds()["response.done"] == 1, "the failure is told")
+        assert [e["response"]["status"] for e in ear.events if e["type"] == "response.done"] == ["failed"]
+        assert ear.kinds()["error"] == 1
+        ear.say(say(QUESTION))
+        await until(lambda: ear.kinds()["response.done"] == 2, "the next answer")
+        done = [e["response"]["status"] for e in ear.events if e["type"] == "response.done"]
+        assert done == ["failed", "completed"]
+
+
+async def test_hanging_up_closes_the_engines_stream_and_leaves_nothing(serve, http, say):
+    engine = Counted(ScriptedEngine([replace(LONG, rtf=2.0)]))
+    server = await serve(engine)
+    async with Connected(server, http) as caller:
+        caller.ear.say(say(QUESTION))
+        await until(lambda: engine.running == 1, "a response runs")
+        async with http.delete(f"{server.url}/v1/realtime/calls/{caller.call_id}") as response:
+            assert response.status == 200
+        await until(lambda: engine.running == 0, "the engine's stream is closed")
+        await until(lambda: len(server.calls) == 0, "the call is gone")
+
+
+async def test_two_calls_at_once_hear_their_own_answers(serve, http, say):
+    replies = [Reply(text="Low.", pcm=tone(2.0, 300)), Reply(text="High.", pcm=tone(2.0, 1500))]
+    server = await serve(ScriptedEngine(replies))
+    async with Connected(server, http) as one, Connected(server, http) as two:
+        one.ear.say(say(QUESTION))
+        await until(lambda: one.ear.kinds()["response.created"] == 1, "the first is asked")
+        two.ear.say(say(QUESTION))
+        for caller in (one, two):
+            await until(lambda ear=caller.ear: ear.kinds()["output_audio_buffer.stopped"] == 1, "an answer")
+        for caller, own, other in ((one, 300, 1500), (two, 1500, 300)):
+            sound = np.concatenate(caller.ear.heard).astype(float)
+            power = np.abs(np.fft.rfft(sound)) ** 2
+            hertz = np.fft.rfftfreq(len(sound), 1 / RATE)
+            near = [power[np.abs(hertz - f) < 20].sum() for f in (own, other)]
+            assert near[0] > 1000 * near[1]
+
+
+async def test_bad_messages_are_answered_with_errors_and_the_call_lives_on(serve, http):
+    server = await serve(ScriptedEngine([Reply(text="Fine.")]))
+    async with Connected(server, http) as caller:
+        ear = caller.ear
+        for text in ("{", "[]", '{"type":"nonsense","event_id":"e1"}', '{"type":"response.cancel"}'):
+            caller.peer.send_message(text)
+        await until(lambda: ear.kinds()["error"] == 4, "four errors")
+        assert [e["error"].get("event_id") for e in ear.events if e["type"] == "error"][2] == "e1"
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+        caller.send({"type": "conversation.item.create", "item": item})
+        caller.send({"type": "response.create"})
+        await until(lambda: ear.kinds()["output_audio_buffer.stopped"] == 1, "a typed question is answered")
+
+
+async def test_a_flood_of_messages_is_refused_and_the_call_lives_on(serve, http):
+    config = Config(server=replace(ServerConfig(), max_events_per_s=5.0))
+    server = await serve(ScriptedEngine([Reply(text="Fine.")]), config)
+    async with Connected(server, http) as caller:
+        for _ in range(50):
+            caller.send({"type": "session.update", "session": {"type": "realtime"}})
+        await until(lambda: sum(caller.ear.kinds().values()) >= 51, "all are answered")
+        codes = {e["error"]["code"] for e in caller.ear.events if e["type"] == "error"}
+        assert codes == {"rate_limit_exceeded"}
+        assert len(server.calls) == 1
+
+
+async def test_a_call_ends_at_its_greatest_length(serve, http):
+    config = Config(server=replace(ServerConfig(), max_call_s=1.0))
+    server = await serve(ScriptedEngine([Reply()]), config)
+    async with Connected(server, http) as caller:
+        await until(lambda: caller.ear.closed_with is not None or not len(server.calls), "the end")
+        await until(lambda: len(server.calls) == 0, "the call is gone")
+
+
+async def test_an_internal_error_ends_its_call_and_no_other(serve, http, say, caplog):
+    server = await serve(ScriptedEngine([Reply(text="Fine.", pcm=tone(0.4, 440))]))
+    async with Connected(server, http) as bad, Connected(server, http) as good:
+
+        class Broken:
+            def receive(self, pcm: Pcm) -> float:
+                raise RuntimeError("broken on purpose")
+
+        server.sessions[0]._conversation._vad = Broken()  # type: ignore[assignment]
+        await until(lambda: len(server.calls) == 1, "the broken call is gone")
+        assert "broken on purpose" in caplog.text
+        good.ear.say(say(QUESTION))
+        await until(lambda: good.ear.kinds()["output_audio_buffer.stopped"] == 1, "the other is answered")
+        assert bad.call_id not in server.calls
+
+
+async def test_a_trace_replays_to_the_same(serve, http, say, tmp_path: Path):
+    from replay import replay  # type: ignore[import-not-found]
+
+    config = Config(trace=TraceConfig(dir=tmp_path))
+    server = await serve(ScriptedEngine([LONG, replace(LONG, fault=Fault.LOST, fault_after_s=2.3)]), config)
+    async with Connected(server, http) as caller:
+        ear = caller.ear
+        ear.say(say(QUESTION))
+        await until(ear.hears, "an answer")
+        caller.send({"type": "response.cancel"})
+        ear.say(say(QUESTION))
+        await until(lambda: ear.kinds()["response.done"] == 2, "the second fails")
+    async with http.delete(f"{server.url}/v1/realtime/calls/{caller.call_id}"):
+        pass
+    await until(lambda: len(server.calls) == 0, "the call is gone")
+    path = tmp_path / f"{caller.call_id}.jsonl"
+    assert await asyncio.to_thread(replay, path) is None
+    lines = (await asyncio.to_thread(path.read_text)).splitlines()
+    assert not any("word word" in line for line in lines if '"in":"audio"' in line)
+    broken = [line.replace('"p":0.', '"p":0.0') for line in lines]
+    await asyncio.to_thread(path.write_text, "\n".join(broken))
+    assert await asyncio.to_thread(replay, path) is not None
+
+
+async def test_refusals_of_a_server_are_told_in_a_sentence(serve, question: Path):
+    server = await serve(ScriptedEngine([Reply()]), Config(server=replace(ServerConfig(), keys=("secret",))))
+    with pytest.raises(CallError, match="401"):
+        await call(server=server.url, key=None, questions=[question])
+    with pytest.raises(CallError, match="cannot reach"):
+        await call(server="http://127.0.0.1:9", key=None, questions=[question])
+    assert await call(server=server.url, key="secret", questions=[question]) == 0
+
+
+async def test_a_question_that_is_no_sound_is_refused(tmp_path: Path):
+    for name, content in (("none.wav", b"RIFF"), ("still.wav", None)):
+        path = tmp_path / name
+        if content is None:
+            write_wav(path, silence(1.0))
+        else:
+            path.write_bytes(content)
+        with pytest.raises(CallError, match=name):
+            await call(server="http://127.0.0.1:9", key=None, questions=[path])
