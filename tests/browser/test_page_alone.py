@@ -1,0 +1,607 @@
+"""The call page against a server that does what the test says: what goes wrong, and how it is all shown."""
+
+import json
+from typing import Any
+
+import pytest
+from cdp import INVENTED_DEVICES, Page, chromium
+from standin import Served, StandIn, serving
+
+pytestmark = pytest.mark.browser
+
+ANSWER = "It says fresh bread, every morning, in white letters. There is a drawing of a loaf under it."
+HEARD = "It says fresh bread, every morning,"
+PART = {"response_id": "resp_1", "item_id": "item_2", "output_index": 0, "content_index": 0}
+QUESTION: list[dict[str, Any]] = [
+    {"type": "input_audio_buffer.speech_stopped", "item_id": "item_1", "audio_end_ms": 900},
+    {"type": "input_audio_buffer.committed", "item_id": "item_1", "previous_item_id": None},
+    {
+        "type": "conversation.item.added",
+        "item": {
+            "id": "item_1",
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_audio", "transcript": None}],
+        },
+    },
+    {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress"}},
+    {
+        "type": "response.output_item.added",
+        "response_id": "resp_1",
+        "item": {"id": "item_2", "type": "message", "role": "assistant", "content": []},
+    },
+]
+REPLY: list[dict[str, Any]] = [
+    {
+        "type": "conversation.item.input_audio_transcription.completed",
+        "item_id": "item_1",
+        "content_index": 0,
+        "transcript": "What is on the sign?",
+    },
+    {"type": "output_audio_buffer.started", "response_id": "resp_1"},
+    {"type": "response.output_audio_transcript.delta", **PART, "delta": ANSWER[:40]},
+    {"type": "response.output_audio_transcript.delta", **PART, "delta": ANSWER[40:]},
+]
+STOPPED: list[dict[str, Any]] = [
+    {"type": "output_audio_buffer.cleared", "response_id": "resp_1"},
+    {"type": "response.done", "response": {"id": "resp_1", "status": "cancelled"}},
+]
+
+
+def speech_started(item_id: str = "item_1") -> dict[str, Any]:
+    return {"type": "input_audio_buffer.speech_started", "item_id": item_id, "audio_start_ms": 0}
+
+
+async def start(page: Page, url: str) -> None:
+    await page.go(url)
+    await page.click("#start")
+    await page.wait_for("visavis.phase === 'live'")
+
+
+async def received(server: StandIn, *types: str) -> list[dict[str, Any]]:
+    """Wait until the server has received just these of the events of these types, in this order."""
+
+    def found() -> list[dict[str, Any]]:
+        return [event for event in server.received if event["type"] in types]
+
+    await server.until(lambda: [event["type"] for event in found()] == list(types))
+    return found()
+
+
+async def text_of(page: Page, selector: str) -> str:
+    text = await page.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+    assert isinstance(text, str)
+    return text
+
+
+# What goes wrong.
+
+
+async def test_a_key_is_asked_for_until_one_fits_and_stays_in_the_tab(page: Page, served: Served) -> None:
+    served.server.key = "sesame"
+    await page.go(served.url)
+    await page.click("#start")
+    await page.wait_for("document.querySelector('#key-dialog').open")
+    assert await text_of(page, "#key-reason") == ""
+
+    await page.type("simsalabim")
+    await page.press("Enter")
+    await page.wait_for("document.querySelector('#key-reason').innerText.includes('Incorrect API key')")
+
+    await page.type("sesame")
+    await page.press("Enter")
+    await page.wait_for("visavis.phase === 'live'")
+    assert await page.evaluate("sessionStorage.getItem('visavis.key')") == "sesame"
+    assert "sesame" not in await page.evaluate(
+        "JSON.stringify(localStorage) + document.cookie + location.href"
+    )
+
+
+async def test_without_a_key_there_is_no_call(page: Page, served: Served) -> None:
+    served.server.key = "sesame"
+    await page.go(served.url)
+    await page.click("#start")
+    await page.wait_for("document.querySelector('#key-dialog').open")
+    await page.press("Escape")
+    await page.wait_for("visavis.phase === 'idle'")
+    assert await page.evaluate("visavis.microphone") is None
+
+
+async def test_a_busy_server_is_waited_for_as_long_as_it_asks(page: Page, served: Served) -> None:
+    served.server.refusals = [(503, "All lines are busy", {"Retry-After": "2"})]
+    await page.go(served.url)
+    await page.click("#start")
+    await page.wait_for("visavis.notices.includes('The server is busy')")
+    assert "All lines are busy. Next try in 2 s." in await text_of(page, ".notice")
+    await page.wait_for("visavis.phase === 'live' && visavis.notices.length === 0")
+
+
+async def test_waiting_can_be_cut_short_or_given_up(page: Page, served: Served) -> None:
+    served.server.refusals = [(503, "", {"Retry-After": "999"})] * 2
+    await page.go(served.url)
+    await page.click("#start")
+    await page.wait_for("visavis.notices.includes('The server is busy')")
+    await page.click(".notice button")
+    await page.wait_for("document.querySelector('.notice')?.innerText.includes('in 999 s')")
+    await page.click("#hangup")
+    await page.wait_for("visavis.phase === 'ended' && visavis.notices.length === 0")
+
+
+async def test_a_refusal_that_will_not_change_ends_the_try_with_what_the_server_says(
+    page: Page, served: Served
+) -> None:
+    served.server.refusals = [(403, "Pages of this origin may not call: list it in server.origins.", {})]
+    await page.go(served.url)
+    await page.click("#start")
+    await page.wait_for("visavis.phase === 'ended' && visavis.state === 'trouble'")
+    assert "list it in server.origins." in await text_of(page, ".notice")
+
+
+async def test_a_lost_call_is_replaced_and_the_new_one_told_what_was_said(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY, *STOPPED)
+    server.send(
+        {"type": "conversation.item.truncated", "item_id": "item_2", "content_index": 0, "transcript": HEARD}
+    )
+    await page.wait_for("visavis.captions.at(-1)?.heard")
+
+    await server.drop()
+    await page.wait_for("visavis.notices.includes('Connection lost')")
+    await page.wait_for("visavis.phase === 'live'")
+    created = await received(server, "conversation.item.create", "conversation.item.create")
+    said = [(event["item"]["role"], event["item"]["content"][0]["text"]) for event in created]
+    assert said == [("user", "What is on the sign?"), ("assistant", HEARD)]
+    assert await text_of(page, "#captions") == "\n".join(
+        ["You: \nWhat is on the sign?", f"Visavis: \n{HEARD}"]
+    ) or "Connected again" in await text_of(page, "#captions")
+
+
+async def test_a_dead_server_is_named_and_found_again(page: Page) -> None:
+    server = StandIn()
+    async with serving(server) as port:
+        await start(page, f"http://127.0.0.1:{port}/")
+    await page.wait_for("visavis.notices.includes('The server does not answer')")
+    async with serving(server, port):
+        await page.wait_for("visavis.phase === 'live'", timeout_s=20)
+        assert await page.evaluate("visavis.notices.length") == 0
+
+
+async def test_an_answer_without_media_is_blamed_on_the_network(page: Page, served: Served) -> None:
+    served.server.answers_media = False
+    await page.go(served.url)
+    await page.click("#start")
+    await page.wait_for("visavis.notices.includes('Sound cannot reach the server')", timeout_s=25)
+    assert "UDP" in await text_of(page, ".notice")
+    # The call that the server holds is given back.
+    assert served.server.deleted == ["rtc_1"]
+
+
+async def test_the_greatest_length_of_a_call_ends_it_for_good(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    served.server.send({"type": "visavis.call_ending", "reason": "It has been long.", "seconds": 0})
+    await page.wait_for("visavis.events.at(-1)?.type === 'visavis.call_ending'")
+    await served.server.drop()
+    await page.wait_for("visavis.phase === 'ended'")
+    assert "Start a new one" in await text_of(page, ".notice")
+
+
+async def test_blocked_devices_are_named_and_one_can_still_type(served: Served) -> None:
+    flags = ("--use-fake-device-for-media-stream", "--deny-permission-prompts")
+    async with chromium(flags) as page:
+        await start(page, served.url)
+        assert await page.evaluate("visavis.notices") == [
+            "The microphone is blocked",
+            "The camera is blocked",
+        ]
+        assert await text_of(page, "#state-text") == "Type to talk"
+        assert "a=recvonly" in served.server.posted[0]["sdp"]
+        await page.click("#text")
+        await page.type("Hello?")
+        await page.press("Enter")
+        item, _ = await received(served.server, "conversation.item.create", "response.create")
+        assert item["item"]["content"] == [{"type": "input_text", "text": "Hello?"}]
+        assert await page.evaluate("document.querySelector('#text').value") == ""
+        assert page.errors == []
+
+
+async def test_a_machine_without_devices_still_calls(page: Page, served: Served) -> None:
+    await page.script_first("navigator.mediaDevices.enumerateDevices = async () => []")
+    await start(page, served.url)
+    assert await page.evaluate("visavis.notices") == ["No microphone found", "No camera found"]
+    assert "a=recvonly" in served.server.posted[0]["sdp"]
+
+
+async def test_a_microphone_found_later_is_put_to_use(page: Page, served: Served) -> None:
+    await page.script_first(
+        """const list = navigator.mediaDevices.enumerateDevices.bind(navigator.mediaDevices);
+        window.hidden = true;
+        navigator.mediaDevices.enumerateDevices = async () => (await list()).filter(() => !window.hidden)"""
+    )
+    await start(page, served.url)
+    await page.evaluate("window.hidden = false")
+    await page.click(".notice button")
+    await page.wait_for("visavis.phase === 'live' && visavis.callId === 'rtc_2' && visavis.microphone")
+    assert "a=sendrecv" in served.server.posted[1]["sdp"]
+
+
+async def test_a_camera_in_use_leaves_a_call_with_sound(page: Page, served: Served) -> None:
+    await page.script_first(
+        """const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+        navigator.mediaDevices.getUserMedia = async (wanted) => {
+          if (wanted.video) throw new DOMException("taken", "NotReadableError");
+          return open(wanted);
+        }"""
+    )
+    await start(page, served.url)
+    assert await page.evaluate("visavis.notices") == ["The camera is in use or does not answer"]
+    assert await page.evaluate("[Boolean(visavis.microphone), visavis.camera]") == [True, None]
+
+
+async def test_plain_http_from_another_host_is_explained(served: Served) -> None:
+    flags = (*INVENTED_DEVICES, "--host-resolver-rules=MAP visavis.test 127.0.0.1")
+    async with chromium(flags) as page:
+        await start(page, f"http://visavis.test:{served.port}/")
+        assert await page.evaluate("visavis.notices[0]") == "The browser gives this page no microphone"
+        assert "https" in await text_of(page, ".notice")
+
+
+async def test_sound_that_the_browser_holds_back_waits_for_a_tap(page: Page, served: Served) -> None:
+    await page.script_first(
+        """const play = HTMLMediaElement.prototype.play;
+        HTMLMediaElement.prototype.play = function () {
+          if (this.id !== "voice" || window.allowed) return play.call(this);
+          window.allowed = true;
+          return Promise.reject(new DOMException("no gesture", "NotAllowedError"));
+        }"""
+    )
+    await start(page, served.url)
+    await page.wait_for("visavis.notices.includes('The browser holds the sound back')")
+    await page.click(".notice button")
+    await page.wait_for("visavis.notices.length === 0")
+
+
+async def test_errors_that_the_server_reports_are_shown_and_the_call_goes_on(
+    page: Page, served: Served
+) -> None:
+    await start(page, served.url)
+    served.server.send(
+        {"type": "error", "error": {"type": "invalid_request_error", "code": "x", "message": "No."}}
+    )
+    served.server.send(
+        {
+            "type": "response.done",
+            "response": {
+                "id": "resp_9",
+                "status": "failed",
+                "status_details": {"error": {"message": "The engine is busy."}},
+            },
+        }
+    )
+    await page.wait_for("visavis.notices.includes('The server reports a problem')")
+    await page.wait_for("document.querySelector('#captions').innerText === 'No answer: The engine is busy.'")
+    assert await page.evaluate("visavis.phase") == "live"
+
+
+# What is shown.
+
+
+async def test_the_state_follows_who_has_the_floor(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    assert await page.evaluate("document.body.dataset.state") == "listening"
+    server.send(speech_started())
+    await page.wait_for("document.body.dataset.state === 'hearing'")
+    server.send(*QUESTION)
+    await page.wait_for("document.body.dataset.state === 'thinking'")
+    server.send(*REPLY)
+    await page.wait_for("document.body.dataset.state === 'speaking'")
+    server.send({"type": "response.done", "response": {"id": "resp_1", "status": "completed"}})
+    await page.wait_for("visavis.events.at(-1)?.type === 'response.done'")
+    assert await text_of(page, "#state-text") == "Speaking"
+    server.send({"type": "output_audio_buffer.stopped", "response_id": "resp_1"})
+    await page.wait_for("document.querySelector('#state-text').innerText === 'Listening'")
+
+
+async def test_a_cough_leaves_no_trace(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    served.server.send(speech_started(), {"type": "input_audio_buffer.cleared"})
+    await page.wait_for("visavis.events.at(-1)?.type === 'input_audio_buffer.cleared'")
+    assert await page.evaluate("visavis.state") == "listening"
+    assert await page.evaluate("visavis.captions.length") == 0
+
+
+async def test_what_was_cut_off_is_struck_through(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    served.server.send(speech_started(), *QUESTION, *REPLY, *STOPPED)
+    served.server.send(
+        {"type": "conversation.item.truncated", "item_id": "item_2", "content_index": 0, "transcript": HEARD},
+        {"type": "response.output_audio_transcript.done", **PART, "transcript": HEARD},
+    )
+    await page.wait_for("document.querySelector('.assistant s')")
+    cut = await page.evaluate("document.querySelector('.assistant s').lastChild.data")
+    assert cut == ANSWER.removeprefix(HEARD)
+
+
+async def test_a_server_that_does_not_tell_what_is_left_is_asked(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    served.server.send(speech_started(), *QUESTION, *REPLY, *STOPPED)
+    served.server.send({"type": "conversation.item.truncated", "item_id": "item_2", "content_index": 0})
+    [asked] = await received(served.server, "conversation.item.retrieve")
+    assert asked["item_id"] == "item_2"
+    # Spaced anew, as servers do: then words are counted.
+    content = [{"type": "output_audio", "transcript": "It says  fresh bread,"}]
+    item = {"id": "item_2", "type": "message", "role": "assistant", "content": content}
+    served.server.send({"type": "conversation.item.retrieved", "item": item})
+    await page.wait_for("visavis.captions.at(-1).heard")
+    heard = await page.evaluate("visavis.captions.at(-1).text.slice(0, visavis.captions.at(-1).heard)")
+    assert heard == "It says fresh bread,"
+
+
+async def test_a_turn_tells_where_its_time_went(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY)
+    marks = {
+        "speech_end": 0,
+        "turn_end": 500,
+        "transcript": 640,
+        "first_text": 700,
+        "first_audio": 900,
+        "first_sent": 910,
+    }
+    server.send(
+        {"type": "visavis.turn_timings", "response_id": "resp_1", "item_id": "item_1", "marks": marks}
+    )
+    await page.wait_for("visavis.timings[0]?.marks.first_sent")
+    server.voice.sounding = True
+    heard = await page.wait_for("visavis.timings[0].marks.heard")
+    assert heard > 500
+    assert await page.evaluate("document.querySelectorAll('.strip').length") == 1
+    await page.click(".strip summary")
+    rows = (await text_of(page, ".strip dl")).splitlines()
+    figures = dict(zip(rows[0::2], rows[1::2], strict=True))
+    assert figures.pop("Heard here") == f"{max(0, heard - 910)} ms"
+    assert figures == {
+        "Turn ended": "500 ms",
+        "Words recognised": "140 ms",
+        "First words": "60 ms",
+        "First voice": "200 ms",
+        "First sound sent": "10 ms",
+    }
+
+
+# What the person does.
+
+
+async def test_interrupting_stops_the_generation_only_while_there_is_one(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    assert await page.evaluate("document.querySelector('#interrupt').disabled")
+    server.send(speech_started(), *QUESTION, *REPLY)
+    await page.click("#interrupt")
+    await received(server, "response.cancel", "output_audio_buffer.clear")
+    server.received.clear()
+    server.send({"type": "response.done", "response": {"id": "resp_1", "status": "completed"}})
+    await page.wait_for("visavis.events.at(-1)?.type === 'response.done'")
+    await page.click("#interrupt")
+    await received(server, "output_audio_buffer.clear")
+    assert len(server.received) == 1
+
+
+async def test_a_typed_message_interrupts_and_appears_once_the_server_has_it(
+    page: Page, served: Served
+) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY)
+    await page.wait_for("visavis.state === 'speaking'")
+    await page.click("#text")
+    await page.type("Stop. What time is it?")
+    await page.click("#send")
+    await received(
+        server, "response.cancel", "output_audio_buffer.clear", "conversation.item.create", "response.create"
+    )
+    content = [{"type": "input_text", "text": "Stop. What time is it?"}]
+    item = {"id": "item_3", "type": "message", "role": "user", "content": content}
+    server.send({"type": "conversation.item.added", "item": item})
+    await page.wait_for("visavis.captions.at(-1).text === 'Stop. What time is it?'")
+
+
+async def test_mute_by_button_and_keys_but_not_while_typing(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    await page.press("m", "KeyM")
+    await page.wait_for("visavis.muted")
+    assert await text_of(page, "#state-text") == "You are muted"
+    await page.press(" ", "Space")
+    await page.wait_for("!visavis.muted")
+    await page.click("#mute")
+    await page.wait_for("visavis.muted")
+    assert await text_of(page, "#mute") == "Unmute"
+    await page.click("#text")
+    await page.press("m", "KeyM")
+    await page.press(" ", "Space")
+    assert await page.evaluate("document.querySelector('#text').value") == "m "
+    assert await page.evaluate("visavis.muted")
+
+
+async def test_the_camera_goes_off_and_on_within_the_call(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    assert await page.evaluate("visavis.camera !== null")
+    await page.click("#camera")
+    await page.wait_for("visavis.camera === null && document.querySelector('#self').hidden")
+    await page.click("#camera")
+    await page.wait_for("visavis.camera !== null && !document.querySelector('#self').hidden")
+    assert len(served.server.posted) == 1
+
+
+async def test_the_camera_is_asked_for_few_sharp_frames(page: Page, served: Served) -> None:
+    await page.script_first(
+        """const add = RTCPeerConnection.prototype.addTransceiver;
+        RTCPeerConnection.prototype.addTransceiver = function (...args) {
+          return (window.transceivers ??= []).push(add.apply(this, args)), window.transceivers.at(-1);
+        }"""
+    )
+    await start(page, served.url)
+    encoding = await page.evaluate("window.transceivers[1].sender.getParameters().encodings[0]")
+    assert (encoding["maxFramerate"], encoding["maxBitrate"]) == (4, 400_000)
+    assert await page.evaluate("window.transceivers[1].sender.track.contentHint") == "detail"
+    settings = await page.evaluate("window.transceivers[0].sender.track.getSettings()")
+    assert settings["echoCancellation"] not in (False, None)
+
+
+async def test_hanging_up_frees_the_call_and_the_devices(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    await page.click("#hangup")
+    await page.wait_for("visavis.phase === 'ended' && visavis.microphone === null && visavis.camera === null")
+    await served.server.until(lambda: served.server.deleted == ["rtc_1"])
+    await page.click("#start")
+    await page.wait_for("visavis.callId === 'rtc_2' && visavis.phase === 'live'")
+
+
+async def test_leaving_the_page_frees_the_call(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    await page.go("about:blank")
+    await served.server.until(lambda: served.server.deleted == ["rtc_1"])
+
+
+# For everybody.
+
+WIDE = """[...document.querySelectorAll("body *")].filter((element) => {
+  const box = element.getBoundingClientRect();
+  return box.width > 1 && !element.closest(".sr, i") && (box.right > innerWidth + 0.5 || box.left < -0.5);
+}).map((element) => element.outerHTML.slice(0, 80))"""
+
+SMALL = """[...document.querySelectorAll("button, input, select")].filter((element) => {
+  const box = element.getBoundingClientRect();
+  return box.width && element.type !== "checkbox" && (box.height < 44 || box.width < 44);
+}).map((element) => element.id)"""
+
+CONTROLS = frozenset(
+    {"button", "textbox", "combobox", "checkbox", "DisclosureTriangle", "log", "link", "listbox"}
+)
+
+
+async def check_fit(page: Page) -> None:
+    """Nothing sticks out, and what is to be tapped is as large as a fingertip."""
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert await page.evaluate(WIDE) == []
+    assert await page.evaluate(SMALL) == []
+
+
+async def check_names(page: Page) -> None:
+    """Everything that can be operated tells a screen reader what it is."""
+    nodes = [node for node in await page.accessibility() if node["role"]["value"] in CONTROLS]
+    assert nodes
+    assert [node["role"]["value"] for node in nodes if not node.get("name", {}).get("value")] == []
+
+
+async def test_it_fits_a_small_phone_and_has_names_for_screen_readers(page: Page, served: Served) -> None:
+    server = served.server
+    await page.look(360, 740)
+    await page.go(served.url)
+    await page.wait_for("window.visavis")
+    await check_fit(page)
+    await check_names(page)
+    await page.click("#devices-early")
+    await check_fit(page)
+    await check_names(page)
+    await page.press("Escape")
+
+    await page.click("#start")
+    await page.wait_for("visavis.phase === 'live'")
+    server.send(speech_started(), *QUESTION, *REPLY)
+    long = {"type": "response.output_audio_transcript.delta", **PART, "delta": " " + "Wort" * 60}
+    marks = {"speech_end": 0, "turn_end": 500, "first_text": 700, "first_audio": 900, "first_sent": 12_910}
+    server.send(
+        long, {"type": "visavis.turn_timings", "response_id": "resp_1", "item_id": "item_1", "marks": marks}
+    )
+    await page.click(".strip summary")
+    await check_fit(page)
+    await check_names(page)
+
+    served.server.refusals = [(503, "All lines are busy; try again in a moment.", {"Retry-After": "99"})]
+    await served.server.drop()
+    await page.wait_for("visavis.notices.includes('The server is busy')")
+    await check_fit(page)
+    await check_names(page)
+
+
+async def test_the_keyboard_reaches_every_control_and_shows_where_it_is(page: Page, served: Served) -> None:
+    await page.go(served.url)
+    await page.wait_for("window.visavis")
+    await page.press("Tab")
+    assert await page.evaluate("document.activeElement.id") == "start"
+    await page.press("Enter")
+    await page.wait_for("visavis.phase === 'live'")
+    served.server.send(speech_started(), *QUESTION, *REPLY)
+    await page.wait_for("visavis.state === 'speaking'")
+    order = []
+    for _ in range(9):
+        await page.press("Tab")
+        identity, width, style = await page.evaluate(
+            """(() => {
+              const {outlineWidth, outlineStyle} = getComputedStyle(document.activeElement);
+              return [document.activeElement.id, parseFloat(outlineWidth), outlineStyle];
+            })()"""
+        )
+        order.append(identity)
+        assert identity == "" or (width >= 2 and style == "solid")
+    wanted = ["captions", "text", "send", "mute", "camera", "interrupt", "devices", "hangup"]
+    assert [identity for identity in order if identity] == wanted
+
+
+async def test_states_differ_by_form_not_only_by_colour(page: Page, served: Served) -> None:
+    await page.look(1280, 800, still=True)
+    await page.go(served.url)
+    await page.wait_for("window.visavis")
+    shapes = """["idle", "listening", "hearing", "thinking", "speaking", "trouble"].map((state) => {
+      document.body.dataset.state = state;
+      return [".head", ".eyes i", ".mouth i"].map((part) => {
+        const style = getComputedStyle(document.querySelector(part));
+        return [style.transform, style.width, style.height, style.borderRadius].join();
+      }).join();
+    })"""
+    found = await page.evaluate(shapes)
+    assert len(set(found)) == len(found)
+
+
+async def test_a_wish_for_little_motion_is_heeded(page: Page, served: Served) -> None:
+    await page.look(1280, 800, still=True)
+    await start(page, served.url)
+    for state in ("listening", "thinking", "connecting"):
+        await page.evaluate(f"document.body.dataset.state = '{state}'")
+        assert await page.evaluate("document.getAnimations().length") == 0
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_text_stands_out_from_its_ground(page: Page, served: Served, dark: bool) -> None:
+    await page.look(1280, 800, dark=dark)
+    await page.go(served.url)
+    colours = """(() => {
+      const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+      const light = (name) => {
+        canvas.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name);
+        canvas.fillRect(0, 0, 1, 1);
+        const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((byte) => {
+          const part = byte / 255;
+          return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      return (ink, ground) => {
+        const [a, b] = [light(ink), light(ground)].sort((x, y) => y - x);
+        return (a + 0.05) / (b + 0.05);
+      };
+    })()"""
+    for ink, ground in [
+        ("--ink", "--paper"),
+        ("--ink", "--warn-paper"),
+        ("--soft", "--paper"),
+        ("--soft", "--card"),
+        ("--soft", "--tint"),
+        ("--danger", "--card"),
+    ]:
+        ratio = await page.evaluate(f"({colours})('{ink}', '{ground}')")
+        # WCAG 2.2, 1.4.3 (AA).
+        assert ratio >= 4.5, (ink, ground, ratio)

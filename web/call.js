@@ -1,0 +1,328 @@
+/** One call: a peer connection, its signalling over HTTP and its event channel. */
+
+/** @typedef {{type: string, [field: string]: any}} WireEvent */
+
+const CALLS = "/v1/realtime/calls";
+const CHANNEL = "oai-events";
+
+/** Host candidates come at once; a resolver or interface that dawdles does not hold up the call. */
+const GATHER_MS = 250;
+const ANSWER_MS = 20_000;
+const CONNECT_MS = 12_000;
+/** No packet for so long, and the server is asked whether it still lives. */
+const QUIET_MS = 2_000;
+/** ICE tells "disconnected" about five seconds after the last answer; the network gets this much more to recover. */
+const UNSTEADY_MS = 5_000;
+const WATCH_MS = 500;
+/** The server looks at two frames a second; four leave it a choice of the sharper. */
+const CAMERA = { maxBitrate: 400_000, maxFramerate: 4 };
+
+/** The server answered, but not with a call. */
+export class CallRefused extends Error {
+  /**
+   * @param {number} status HTTP status
+   * @param {string} message what the server said
+   * @param {string} code the server's own name of the refusal, or ""
+   * @param {number | null} retryAfterS
+   */
+  constructor(status, message, code, retryAfterS) {
+    super(message);
+    this.name = "CallRefused";
+    this.status = status;
+    this.code = code;
+    this.retryAfterS = retryAfterS;
+  }
+}
+
+/** No answer over HTTP. */
+export class ServerUnreachable extends Error {
+  name = "ServerUnreachable";
+}
+
+/** The server took the call, but no media path came about. */
+export class NoMediaPath extends Error {
+  name = "NoMediaPath";
+}
+
+/** Hung up while the call was being made. */
+export class HungUp extends Error {
+  name = "HungUp";
+}
+
+/**
+ * Events: `event` (detail: WireEvent), `stream` (detail: MediaStream), `unsteady`, `steady`, and once `lost` when an open
+ * call ends that nobody hung up.
+ */
+export class Call extends EventTarget {
+  /** @type {string | null} */
+  id = null;
+
+  #peer = new RTCPeerConnection({ iceServers: [], bundlePolicy: "max-bundle" });
+  #channel = this.#peer.createDataChannel(CHANNEL);
+  /** @type {"new" | "opening" | "open" | "closed"} */
+  #state = "new";
+  /** @type {URL | null} */
+  #resource = null;
+  /** @type {string | null} */
+  #key;
+  /** @type {RTCRtpTransceiver} */
+  #audio;
+  /** @type {RTCRtpTransceiver} */
+  #video;
+  /** @type {(error: Error) => void} */
+  #fail = () => {};
+  #watch = 0;
+  #unsteadySince = 0;
+  #packet = { timestamp: -1, at: 0 };
+  #asking = false;
+  #askedAt = 0;
+
+  /**
+   * @param {object} options
+   * @param {string | null} options.key bearer key
+   * @param {MediaStreamTrack | null} options.microphone without one the call only receives sound
+   * @param {MediaStreamTrack | null} options.camera can be given later, too
+   */
+  constructor({ key, microphone, camera }) {
+    super();
+    this.#key = key;
+    this.#audio = this.#peer.addTransceiver(microphone ?? "audio", { direction: microphone ? "sendrecv" : "recvonly" });
+    this.#video = this.#peer.addTransceiver("video", { direction: "sendonly", sendEncodings: [CAMERA] });
+    if (camera) this.setCamera(camera);
+    this.#peer.addEventListener("track", ({ track, streams }) => {
+      this.#tell("stream", streams[0] ?? new MediaStream([track]));
+    });
+    this.#peer.addEventListener("connectionstatechange", () => this.#connectionChanged());
+    this.#channel.addEventListener("message", ({ data }) => this.#receive(data));
+    this.#channel.addEventListener("close", () => this.#lose());
+  }
+
+  get isOpen() {
+    return this.#state === "open";
+  }
+
+  /** Whether a microphone can be attached without a new call. */
+  get sendsAudio() {
+    return this.#audio.direction === "sendrecv";
+  }
+
+  /** Make the call. Rejects with CallRefused, ServerUnreachable, NoMediaPath or HungUp, and is closed then. */
+  async open() {
+    this.#state = "opening";
+    try {
+      await this.#peer.setLocalDescription();
+      await this.#gathered();
+      await this.#peer.setRemoteDescription({ type: "answer", sdp: await this.#post() });
+      await this.#connected();
+    } catch (error) {
+      const hungUp = this.#isClosed;
+      this.hangUp();
+      if (hungUp) throw new HungUp("hung up");
+      throw error instanceof DOMException ? new NoMediaPath(error.message, { cause: error }) : error;
+    }
+    this.#state = "open";
+    this.#packet.at = performance.now();
+    this.#watch = window.setInterval(() => this.#check(), WATCH_MS);
+  }
+
+  /**
+   * Send an event; false if the channel is not open.
+   * @param {WireEvent} event
+   */
+  send(event) {
+    if (this.#channel.readyState !== "open") return false;
+    this.#channel.send(JSON.stringify(event));
+    return true;
+  }
+
+  /** @param {MediaStreamTrack | null} track */
+  async setMicrophone(track) {
+    await this.#audio.sender.replaceTrack(track);
+  }
+
+  /** @param {MediaStreamTrack | null} track */
+  async setCamera(track) {
+    // Sharp and slow rather than smooth: what is shown should be readable.
+    if (track) track.contentHint = "detail";
+    await this.#video.sender.replaceTrack(track);
+  }
+
+  /** End the call here and at the server. May be called at any time, also twice, also while the page goes away. */
+  hangUp() {
+    if (this.#isClosed) return;
+    this.#close();
+    this.#release();
+  }
+
+  get #isClosed() {
+    return this.#state === "closed";
+  }
+
+  #close() {
+    this.#state = "closed";
+    window.clearInterval(this.#watch);
+    this.#fail(new HungUp("hung up"));
+    this.#channel.close();
+    this.#peer.close();
+  }
+
+  /** Free the call at the server; it notices a vanished caller anyway, only later. */
+  #release() {
+    if (!this.#resource) return;
+    const resource = this.#resource;
+    this.#resource = null;
+    fetch(resource, { method: "DELETE", headers: this.#headers(), keepalive: true }).catch(() => {});
+  }
+
+  #headers() {
+    return this.#key ? { Authorization: `Bearer ${this.#key}` } : undefined;
+  }
+
+  async #gathered() {
+    if (this.#peer.iceGatheringState === "complete") return;
+    await new Promise((resolve) => {
+      this.#peer.addEventListener("icegatheringstatechange", () => {
+        if (this.#peer.iceGatheringState === "complete") resolve(null);
+      });
+      window.setTimeout(resolve, GATHER_MS);
+    });
+  }
+
+  /** Post the offer; returns the answer. */
+  async #post() {
+    const form = new FormData();
+    form.set("sdp", this.#peer.localDescription?.sdp ?? "");
+    form.set("session", JSON.stringify({ type: "realtime" }));
+    let response, text;
+    try {
+      response = await fetch(CALLS, {
+        method: "POST",
+        headers: this.#headers(),
+        body: form,
+        signal: AbortSignal.timeout(ANSWER_MS),
+      });
+      text = await response.text();
+    } catch (error) {
+      throw new ServerUnreachable("no answer from the server", { cause: error });
+    }
+    if (!response.ok) throw refusal(response, text);
+    const location = response.headers.get("Location");
+    if (location) {
+      this.#resource = new URL(location, response.url);
+      this.id = decodeURIComponent(this.#resource.pathname.split("/").pop() ?? "");
+    }
+    if (this.#isClosed) {
+      this.#release();
+      throw new HungUp("hung up");
+    }
+    return text;
+  }
+
+  /** Wait for media and the event channel. */
+  async #connected() {
+    if (this.#channel.readyState === "open") return;
+    /** @type {number | undefined} */
+    let timer;
+    try {
+      await new Promise((resolve, reject) => {
+        this.#fail = reject;
+        this.#channel.addEventListener("open", resolve);
+        timer = window.setTimeout(() => reject(new NoMediaPath("no media path in time")), CONNECT_MS);
+      });
+    } finally {
+      window.clearTimeout(timer);
+      this.#fail = () => {};
+    }
+  }
+
+  /** @param {unknown} data */
+  #receive(data) {
+    if (typeof data !== "string" || this.#isClosed) return;
+    let event;
+    try {
+      event = JSON.parse(data);
+    } catch {
+      console.warn("not JSON on the event channel");
+      return;
+    }
+    if (typeof event?.type === "string") this.#tell("event", event);
+  }
+
+  #connectionChanged() {
+    const state = this.#peer.connectionState;
+    if (state === "failed") {
+      if (this.#state === "opening") this.#fail(new NoMediaPath("ICE failed"));
+      else this.#lose();
+    } else if (state === "disconnected") {
+      this.#setUnsteady(true);
+    } else if (state === "connected") {
+      this.#setUnsteady(false);
+    }
+  }
+
+  /** Look whether anything still arrives: ICE alone takes many seconds to notice a server that died. */
+  #check() {
+    const now = performance.now();
+    const timestamp = this.#audio.receiver.getSynchronizationSources()[0]?.rtpTimestamp ?? -1;
+    if (timestamp !== this.#packet.timestamp) this.#packet = { timestamp, at: now };
+    if (this.#unsteadySince && now - this.#unsteadySince > UNSTEADY_MS) this.#lose();
+    else if (this.#unsteadySince || now - this.#packet.at > QUIET_MS) this.#askServer(now);
+  }
+
+  /**
+   * A server may be silent, but then it answers over HTTP; if it does not, it is gone.
+   * @param {number} now
+   */
+  async #askServer(now) {
+    if (this.#asking || now - this.#askedAt < QUIET_MS) return;
+    this.#asking = true;
+    try {
+      await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(QUIET_MS) });
+    } catch {
+      this.#lose();
+    } finally {
+      this.#asking = false;
+      this.#askedAt = performance.now();
+    }
+  }
+
+  /** @param {boolean} unsteady */
+  #setUnsteady(unsteady) {
+    if (unsteady === this.#unsteadySince > 0 || !this.isOpen) return;
+    this.#unsteadySince = unsteady ? performance.now() : 0;
+    this.#tell(unsteady ? "unsteady" : "steady");
+  }
+
+  #lose() {
+    if (this.#state === "opening") return this.#fail(new NoMediaPath("the event channel closed"));
+    if (!this.isOpen) return;
+    this.hangUp();
+    this.#tell("lost");
+  }
+
+  /**
+   * @param {string} type
+   * @param {unknown} [detail]
+   */
+  #tell(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
+
+/**
+ * @param {Response} response
+ * @param {string} text
+ */
+function refusal(response, text) {
+  let message = "";
+  let code = "";
+  try {
+    const { error } = JSON.parse(text);
+    message = String(error?.message ?? "");
+    code = String(error?.code ?? "");
+  } catch {
+    // A proxy between may answer with a page of its own.
+  }
+  const retry = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
+  return new CallRefused(response.status, message, code, Number.isNaN(retry) ? null : retry);
+}

@@ -1,0 +1,496 @@
+/** The call page: joins the call, the devices and what is shown. */
+
+import { Call, HungUp } from "./call.js";
+import { Captions } from "./captions.js";
+import { Controls } from "./controls.js";
+import { Devices, listDevices } from "./devices.js";
+import { Dialer, GivenUp } from "./dial.js";
+import { byId } from "./dom.js";
+import { Face } from "./face.js";
+import { Floor } from "./floor.js";
+import { Notices } from "./notices.js";
+import { explainDevice, LONGEST_CALL, NO_WEBRTC, SOUND_BLOCKED, SPEAKER_FAILED } from "./problems.js";
+import { SoundMeter } from "./sound.js";
+import { Timings } from "./timings.js";
+
+/** @typedef {import("./call.js").WireEvent} WireEvent */
+/** @typedef {import("./devices.js").Device} Device */
+/** @typedef {import("./devices.js").DeviceProblem} DeviceProblem */
+/** @typedef {import("./face.js").Look} Look */
+/** @typedef {import("./notices.js").Notice} Notice */
+/** @typedef {"idle" | "connecting" | "live" | "waiting" | "ended"} Phase */
+
+const KEY = "visavis.key";
+/** A turn without a response was left to us or dropped; so long we show that an answer is coming. */
+const NO_RESPONSE_MS = 5_000;
+/** Screen readers hear of a state that lasts, not of each flicker; the voice itself tells the rest. */
+const ANNOUNCE_MS = 1_200;
+const METER_MS = 20;
+const ERROR_MS = 8_000;
+/** Captions that a new call is reminded of after a loss. */
+const REMINDED = 20;
+const EVENTS_KEPT = 200;
+
+/** @type {Record<Look, string>} */
+const WORDS = {
+  idle: "Ready when you are",
+  connecting: "Connecting",
+  listening: "Listening",
+  hearing: "Hearing you",
+  thinking: "Thinking",
+  speaking: "Speaking",
+  waiting: "Waiting to try again",
+  trouble: "The call has ended",
+};
+
+class CallPage {
+  #face = new Face();
+  #controls = new Controls();
+  #devices = new Devices();
+  #captions = new Captions(byId("captions", HTMLOListElement));
+  #timings = new Timings((item) => this.#captions.extra(item));
+  #notices = new Notices(byId("notices", HTMLElement));
+  #voice = byId("voice", HTMLAudioElement);
+  #selfView = byId("self-view", HTMLVideoElement);
+  #stateText = byId("state-text", HTMLElement);
+  #announcer = byId("announcer", HTMLElement);
+
+  /** @type {Phase} */
+  #phase = "idle";
+  /** @type {Look} */
+  #look = "idle";
+  #unsteady = false;
+  /** The server has said that this call has reached its end. */
+  #callEnding = false;
+  #floor = new Floor();
+  /** @type {Call | null} */
+  #call = null;
+  /** Ends what is waiting or connecting in the present session. */
+  #session = new AbortController();
+  /** @type {SoundMeter | null} */
+  #meter = null;
+  #meterTimer = 0;
+  #noResponseTimer = 0;
+  #announceTimer = 0;
+  /** @type {WakeLockSentinel | null} */
+  #wakeLock = null;
+  /** @type {WireEvent[]} */
+  #events = [];
+  #dialer = new Dialer({
+    makeCall: () => this.#makeCall(),
+    notices: this.#notices,
+    askKey: (reason) => this.#askKey(reason),
+    onWaiting: (waiting) => this.#setPhase(waiting ? "waiting" : "connecting"),
+  });
+
+  constructor() {
+    const controls = this.#controls;
+    controls.addEventListener("start", () => this.#start());
+    controls.addEventListener("hangup", () => this.#hangUp());
+    controls.addEventListener("mute", () => this.#toggleMute());
+    controls.addEventListener("camera", () => this.#toggleCamera());
+    controls.addEventListener("interrupt", () => this.#interrupt());
+    controls.addEventListener("text", (event) => this.#say(detailOf(event)));
+    controls.addEventListener("device", (event) => this.#changeDevice(detailOf(event)));
+    controls.addEventListener("speaker", () => this.#useSpeaker());
+    this.#devices.addEventListener("changed", (event) => this.#deviceChanged(detailOf(event)));
+    this.#devices.addEventListener("problem", (event) => this.#deviceFailed(detailOf(event)));
+    navigator.mediaDevices?.addEventListener?.("devicechange", () => this.#showDevices());
+    // The page may be kept and come back, but no call outlives it.
+    window.addEventListener("pagehide", () => this.#hangUp());
+    document.addEventListener("visibilitychange", () => this.#keepAwake());
+    void this.#showDevices();
+    this.#show();
+    if (!("RTCPeerConnection" in window)) {
+      controls.disableStart();
+      this.#notices.show("browser", { ...NO_WEBRTC, lasting: true });
+    }
+  }
+
+  /** What there is to see, for tests and the curious. */
+  get snapshot() {
+    return {
+      phase: this.#phase,
+      state: this.#look,
+      callId: this.#call?.id ?? null,
+      muted: this.#devices.muted,
+      microphone: this.#devices.microphone?.label ?? null,
+      camera: this.#devices.camera?.label ?? null,
+      captions: this.#captions.all,
+      timings: this.#timings.all,
+      notices: this.#notices.all,
+      events: [...this.#events],
+    };
+  }
+
+  // One session: from Start to Hang up, over as many calls as it takes.
+
+  async #start() {
+    if (this.#inSession) return;
+    this.#session = new AbortController();
+    const { signal } = this.#session;
+    this.#setPhase("connecting");
+    this.#notices.clear();
+    this.#captions.clear();
+    this.#timings.clear();
+    this.#events = [];
+    this.#meter ??= new SoundMeter();
+    await this.#openDevices(this.#controls.cameraWanted ? ["microphone", "camera"] : ["microphone"]);
+    if (signal.aborted) return;
+    this.#meterTimer = window.setInterval(() => this.#measure(), METER_MS);
+    await this.#connect(false);
+  }
+
+  /** @param {boolean} again after a call was lost */
+  async #connect(again) {
+    const { signal } = this.#session;
+    try {
+      await this.#dialer.dial(signal, again);
+    } catch (error) {
+      if (error instanceof GivenUp) this.#fail(error.explanation);
+      else if (!(error instanceof HungUp)) throw error;
+      else if (!signal.aborted) this.#endSession("idle");
+      return;
+    }
+    this.#connected(again);
+  }
+
+  #makeCall() {
+    const { microphone, camera } = this.#devices;
+    const call = new Call({ key: sessionStorage.getItem(KEY), microphone, camera });
+    this.#call = call;
+    this.#floor = new Floor();
+    this.#callEnding = false;
+    this.#unsteady = false;
+    call.addEventListener("event", (event) => this.#receive(detailOf(event)));
+    call.addEventListener("stream", (event) => this.#hear(detailOf(event)));
+    call.addEventListener("unsteady", () => this.#setUnsteady(true));
+    call.addEventListener("steady", () => this.#setUnsteady(false));
+    call.addEventListener("lost", () => this.#lost());
+    return call;
+  }
+
+  /** @param {boolean} again */
+  #connected(again) {
+    this.#setPhase("live");
+    if (again) {
+      this.#remind();
+      this.#captions.note("Connected again");
+    }
+    void this.#keepAwake();
+    // Its owner may have found a microphone, or turned the camera, while the call was being made.
+    void this.#attach("microphone");
+    void this.#attach("camera");
+  }
+
+  /** A new call knows nothing of the one that was lost: it is told what was said. */
+  #remind() {
+    const said = this.#captions.all.map(({ id, role, text, heard }) => ({ id, role, text: text.slice(0, heard ?? undefined) }));
+    for (const { id, role, text } of said.filter(({ text }) => text.trim()).slice(-REMINDED)) {
+      const content = [{ type: role === "user" ? "input_text" : "output_text", text }];
+      this.#call?.send({ type: "conversation.item.create", item: { id, type: "message", role, content } });
+    }
+  }
+
+  #lost() {
+    this.#call = null;
+    this.#captions.finish();
+    if (this.#callEnding) {
+      this.#fail(LONGEST_CALL);
+      return;
+    }
+    this.#captions.note("Connection lost");
+    void this.#connect(true);
+  }
+
+  #hangUp() {
+    if (!this.#inSession) return;
+    this.#call?.hangUp();
+    this.#endSession("ended");
+  }
+
+  /** @param {import("./problems.js").Explanation} explanation */
+  #fail(explanation) {
+    this.#endSession("ended", "trouble");
+    this.#notices.show("failed", explanation);
+  }
+
+  /**
+   * @param {"idle" | "ended"} phase
+   * @param {"idle" | "trouble"} look
+   */
+  #endSession(phase, look = "idle") {
+    this.#session.abort();
+    this.#call = null;
+    window.clearInterval(this.#meterTimer);
+    window.clearTimeout(this.#noResponseTimer);
+    this.#captions.finish();
+    this.#devices.closeAll();
+    this.#meter?.tap("voice", null);
+    this.#voice.srcObject = null;
+    this.#face.level = 0;
+    this.#notices.clear();
+    this.#look = look;
+    this.#setPhase(phase);
+    void this.#wakeLock?.release();
+    this.#wakeLock = null;
+  }
+
+  get #inSession() {
+    return this.#phase !== "idle" && this.#phase !== "ended";
+  }
+
+  /** @param {string} message what the server said of the key it got */
+  async #askKey(message) {
+    const key = await this.#controls.askKey(sessionStorage.getItem(KEY) ? message || "This key was not accepted." : "");
+    if (key !== null) sessionStorage.setItem(KEY, key);
+    return key !== null;
+  }
+
+  // Events of the call.
+
+  /** @param {WireEvent} event */
+  #receive(event) {
+    this.#events.push(event);
+    if (this.#events.length > EVENTS_KEPT) this.#events.shift();
+    this.#floor.receive(event);
+    this.#captions.receive(event);
+    this.#timings.receive(event, performance.now());
+    switch (event.type) {
+      case "input_audio_buffer.committed":
+        this.#noResponseTimer = window.setTimeout(() => {
+          this.#floor.giveUp();
+          this.#show();
+        }, NO_RESPONSE_MS);
+        break;
+      case "response.created":
+        window.clearTimeout(this.#noResponseTimer);
+        break;
+      case "conversation.item.truncated":
+        // Our server tells with it what is left of the text; others can be asked.
+        if (event.transcript === undefined) this.#call?.send({ type: "conversation.item.retrieve", item_id: event.item_id });
+        break;
+      case "response.done":
+        if (event.response.status === "failed") {
+          this.#captions.note(`No answer: ${event.response.status_details?.error?.message ?? "the assistant failed."}`);
+        }
+        break;
+      case "visavis.call_ending":
+        this.#callEnding = event.seconds === 0;
+        if (event.seconds > 0) this.#captions.note(`${event.reason} ${event.seconds} s are left.`);
+        break;
+      case "error":
+        this.#showError(event.error);
+        break;
+    }
+    this.#show();
+  }
+
+  /** @param {{type?: string, code?: string, message?: string}} error */
+  #showError({ type, code, message }) {
+    console.warn("the server reports an error:", type, code, message);
+    // What fails in the engine also fails a response, and is told there. An answer may end by itself while it is being stopped.
+    if (type === "server_error" || code === "response_cancel_not_active") return;
+    const key = `error-${code}`;
+    this.#notices.show(key, { title: "The server reports a problem", advice: message ?? "" });
+    window.setTimeout(() => this.#notices.hide(key), ERROR_MS);
+  }
+
+  /** @param {MediaStream} stream */
+  async #hear(stream) {
+    this.#voice.srcObject = stream;
+    this.#meter?.tap("voice", stream);
+    try {
+      await this.#voice.play();
+      this.#notices.hide("sound");
+    } catch (error) {
+      if (!(error instanceof DOMException) || error.name !== "NotAllowedError") return;
+      this.#notices.show("sound", { ...SOUND_BLOCKED, actions: { "Tap to hear": () => this.#hear(stream) }, lasting: true });
+    }
+  }
+
+  #measure() {
+    const meter = this.#meter;
+    if (!meter) return;
+    const onset = meter.onset();
+    if (onset !== null) this.#timings.heard(onset);
+    if (this.#look === "speaking") this.#face.level = meter.level("voice");
+    else if (this.#look === "hearing") this.#face.level = meter.level("microphone");
+    else this.#face.level = 0;
+  }
+
+  // What the person does.
+
+  /** @param {string} text */
+  #say(text) {
+    this.#interrupt();
+    this.#timings.typed(performance.now());
+    const content = [{ type: "input_text", text }];
+    this.#call?.send({ type: "conversation.item.create", item: { type: "message", role: "user", content } });
+    this.#call?.send({ type: "response.create" });
+  }
+
+  #interrupt() {
+    if (!this.#floor.interruptible) return;
+    if (this.#floor.generating) this.#call?.send({ type: "response.cancel" });
+    this.#call?.send({ type: "output_audio_buffer.clear" });
+  }
+
+  #toggleMute() {
+    if (!this.#devices.microphone) return;
+    this.#devices.muted = !this.#devices.muted;
+    this.#announce(this.#devices.muted ? "Microphone muted" : "Microphone on");
+    this.#show();
+  }
+
+  async #toggleCamera() {
+    this.#controls.cameraWanted = !this.#devices.camera;
+    if (this.#devices.camera) this.#devices.close("camera");
+    else await this.#openDevices(["camera"]);
+  }
+
+  /** @param {Device} device of which another was chosen */
+  async #changeDevice(device) {
+    // Outside a call a choice is only remembered; in a call a camera that is off stays off.
+    if (this.#inSession && (device === "microphone" || this.#devices.camera)) await this.#openDevices([device]);
+  }
+
+  // Devices.
+
+  /** @param {Device[]} devices */
+  async #openDevices(devices) {
+    this.#notices.hide(...devices);
+    await this.#devices.open(Object.fromEntries(devices.map((device) => [device, this.#controls.chosen(device)])));
+    // Only now does the browser tell their names.
+    await this.#showDevices();
+    this.#show();
+  }
+
+  /** @param {Device} device */
+  #deviceChanged(device) {
+    const track = this.#devices[device];
+    const stream = track && new MediaStream([track]);
+    if (device === "microphone") {
+      this.#meter?.tap("microphone", stream);
+    } else {
+      this.#selfView.srcObject = stream;
+      this.#selfView.classList.toggle("mirrored", track?.getSettings().facingMode !== "environment");
+    }
+    if (this.#phase === "live") void this.#attach(device);
+    this.#show();
+  }
+
+  /** Send what a device gives, or nothing. @param {Device} device */
+  async #attach(device) {
+    const call = this.#call;
+    const track = this.#devices[device];
+    if (device === "camera") {
+      await call?.setCamera(track);
+    } else if (call?.sendsAudio) {
+      await call.setMicrophone(track);
+    } else if (call && track) {
+      // The call was agreed on without a microphone; another one is quickly made.
+      call.hangUp();
+      this.#setPhase("connecting");
+      await this.#connect(false);
+      if (this.#phase === "live") this.#remind();
+    }
+  }
+
+  /** @param {DeviceProblem} problem */
+  #deviceFailed(problem) {
+    const { device, reason } = problem;
+    const hopeless = reason === "insecure" || reason === "unsupported";
+    /** @type {Notice["actions"]} */
+    const actions = hopeless ? {} : { "Try again": () => this.#openDevices([device]) };
+    this.#notices.show(device, { ...explainDevice(problem), actions });
+  }
+
+  async #useSpeaker() {
+    try {
+      await this.#voice.setSinkId(this.#controls.chosen("speaker"));
+    } catch {
+      this.#notices.show("speaker", SPEAKER_FAILED);
+    }
+  }
+
+  async #showDevices() {
+    this.#controls.showChoices(await listDevices());
+  }
+
+  // What is shown.
+
+  /** @param {Phase} phase */
+  #setPhase(phase) {
+    if (phase !== this.#phase) console.info("call page:", this.#phase, "to", phase);
+    this.#phase = phase;
+    this.#show();
+  }
+
+  /** @param {boolean} unsteady */
+  #setUnsteady(unsteady) {
+    this.#unsteady = unsteady;
+    this.#show();
+  }
+
+  #show() {
+    const phase = this.#phase;
+    if (phase === "connecting" || phase === "waiting") this.#look = phase;
+    else if (phase === "live") this.#look = this.#floor.state;
+    else if (this.#look !== "trouble") this.#look = "idle";
+    this.#face.look = this.#look;
+    const words = this.#words();
+    if (words !== this.#stateText.textContent) {
+      this.#stateText.textContent = words;
+      window.clearTimeout(this.#announceTimer);
+      this.#announceTimer = window.setTimeout(() => this.#announce(words), ANNOUNCE_MS);
+    }
+    this.#controls.show({
+      phase,
+      muted: this.#devices.muted,
+      hasMicrophone: this.#devices.microphone !== null,
+      hasCamera: this.#devices.camera !== null,
+      interruptible: phase === "live" && this.#floor.interruptible,
+      hasCaptions: !this.#captions.isEmpty,
+    });
+  }
+
+  #words() {
+    if (this.#phase === "connecting" && this.#devices.asking) return "Allow microphone and camera";
+    if (this.#phase === "ended" && this.#look === "idle") return "Call ended";
+    if (this.#phase === "live") {
+      if (this.#unsteady) return "The connection is unsteady";
+      if (this.#look === "listening" && !this.#devices.microphone) return "Type to talk";
+      if (this.#look === "listening" && this.#devices.muted) return "You are muted";
+    }
+    return WORDS[this.#look];
+  }
+
+  /** @param {string} words */
+  #announce(words) {
+    // Between reader and microphone: while either side talks, nothing is read into it.
+    if (this.#look !== "hearing" && this.#look !== "speaking") this.#announcer.textContent = words;
+  }
+
+  /** A phone that dims its screen would end the call. */
+  async #keepAwake() {
+    if (this.#phase !== "live" || document.visibilityState !== "visible" || this.#wakeLock?.released === false) return;
+    try {
+      this.#wakeLock = await navigator.wakeLock.request("screen");
+    } catch {
+      // Not offered, or the battery is low: the call goes on without.
+    }
+  }
+}
+
+/**
+ * What a custom event carries; its type is told by who listens.
+ * @param {Event} event
+ * @returns {any}
+ */
+function detailOf(event) {
+  return /** @type {CustomEvent} */ (event).detail;
+}
+
+const page = new CallPage();
+Object.defineProperty(window, "visavis", { get: () => page.snapshot });
