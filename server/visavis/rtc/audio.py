@@ -12,6 +12,7 @@ from aiortc.rtp import RtpPacket
 
 from ..audio import BLOCK, RATE, Pcm
 from ..codecs import OpusEncoder, libopus
+from ..jitter import Counts
 from ..receiver import AudioReceiver
 
 BEAT_S = 0.02
@@ -37,6 +38,10 @@ class AudioInput:
     def position(self) -> int:
         """Samples handed out, at 24 kHz."""
         return self._receiver.position
+
+    @property
+    def counts(self) -> Counts:
+        return self._receiver.counts
 
     def start(self) -> None:
         """Let the audio clock run, whether or not packets come."""
@@ -95,6 +100,8 @@ class AudioOutput(MediaStreamTrack):
         self._due: float | None = None
         self._position = 0
         "Of the next block, in samples at 24 kHz."
+        self.skipped = 0
+        "Blocks whose time had passed: the listener hears silence for them."
 
     def use(self, codec: str) -> None:
         """Say what was negotiated: Opus is encoded here, anything else by aiortc."""
@@ -112,6 +119,7 @@ class AudioOutput(MediaStreamTrack):
             missed = int(late / BEAT_S)
             self._due += missed * BEAT_S
             self._position += missed * BLOCK
+            self.skipped += missed
         await asyncio.sleep(max(0.0, self._due - now))
         self._due += BEAT_S
         position, self._position = self._position, self._position + BLOCK

@@ -4,6 +4,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
 import av
@@ -104,6 +105,7 @@ class _Link:
         self.channel = Channel(self._on_message, self._on_channel_open)
         self.sends_audio = True
         self._camera = camera
+        self._guards: list[hooks.VideoGuard] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._watched = 0.0
@@ -154,6 +156,14 @@ class _Link:
         except TimeoutError:
             logger.error("a peer connection did not close within %.0f s", CLOSE_S)
         self.output.stop()
+
+    def counts(self) -> dict[str, int]:
+        packets = asdict(self.input.counts) if self.input is not None else {}
+        return {f"packets_{name}": count for name, count in packets.items()} | {
+            "blocks_skipped": self.output.skipped,
+            "messages_dropped": self.channel.dropped,
+            "pictures_dropped": sum(guard.dropped for guard in self._guards),
+        }
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something for as long as the call lasts."""
@@ -213,6 +223,7 @@ class _Link:
         if track.kind == "video":
             receiver = next(r for r in self.connection.getReceivers() if r.track is track)
             guard = hooks.VideoGuard(receiver, self.loop.time)
+            self._guards.append(guard)
             camera = CameraInput(
                 self._camera, self._position, self._wants, self._on_frame, guard.picture_seen
             )
@@ -318,9 +329,9 @@ class Peer:
         """Send on the data channel; kept until it opens, dropped and counted if nobody takes it."""
         self._link.channel.send(text)
 
-    @property
-    def messages_dropped(self) -> int:
-        return self._link.channel.dropped
+    def counts(self) -> dict[str, int]:
+        """Tell what went wrong on the way so far, and how many audio packets came; for metrics."""
+        return self._link.counts()
 
     async def aclose(self) -> None:
         """End the call; waits until nothing of it is left, a few seconds at most. May be called again."""
@@ -373,8 +384,12 @@ class OutgoingPeer:
         link.sends_audio = sdp.direction(answer, "audio") in ("sendrecv", "recvonly")
 
     def send_message(self, text: str) -> None:
-        """Send on the data channel; kept until it opens, dropped if nobody takes it."""
+        """Send on the data channel; kept until it opens, dropped and counted if nobody takes it."""
         self._link.channel.send(text)
+
+    def counts(self) -> dict[str, int]:
+        """Tell what went wrong on the way so far, and how many audio packets came."""
+        return self._link.counts()
 
     async def aclose(self) -> None:
         """End the call; waits until nothing of it is left, a few seconds at most. May be called again."""

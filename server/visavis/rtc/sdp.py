@@ -132,7 +132,9 @@ def _parse(session: list[str], section: list[str], name: str) -> MediaDescriptio
     try:
         description = SessionDescription.parse("\r\n".join(session + _clean(section)) + "\r\n")
     except Exception as error:  # aiortc's parser raises whatever a malformed line makes it trip over
-        raise _invalid(f"{name} of the session description is malformed: {error!r}") from error
+        raise _invalid(
+            f"{name} of the session description is malformed: {str(error) or 'wrong form'}"
+        ) from error
     return description.media[0]
 
 

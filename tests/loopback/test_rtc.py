@@ -1,0 +1,416 @@
+import asyncio
+import gc
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+import aioice.ice
+import av
+import pytest
+import wires
+from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wires import Handler, Metronome, answered, call, connect, is_rtp, lose, negotiate, picture, until
+
+from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
+from visavis.config import CameraConfig, RtcConfig
+from visavis.errors import CallError, SignallingError
+from visavis.rtc import OutgoingPeer, Peer, hooks
+from visavis.rtc.camera import PictureTrack
+from visavis.rtc.peer import WATCH_S
+
+pytestmark = pytest.mark.loopback
+
+CHROMIUM = (Path(__file__).parents[1] / "golden" / "offer_chromium.sdp").read_text()
+
+
+@pytest.fixture(autouse=True)
+async def all_ends() -> AsyncIterator[None]:
+    """No test leaves a task or a decoder thread behind."""
+    before = asyncio.all_tasks()
+    yield
+    before.add(cast("asyncio.Task[None]", asyncio.current_task()))
+    await until(lambda: not asyncio.all_tasks() - before, f"the end of {asyncio.all_tasks() - before}")
+    await until(lambda: not decoders(), "the end of all decoder threads")
+
+
+def decoders() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.endswith("-decoder")]
+
+
+async def test_both_sides_hear_each_other_without_a_gap_and_exchange_messages() -> None:
+    caller, callee = Handler(hertz=700), Handler(hertz=400)
+    async with call(caller, callee) as (out, into):
+        out.send_message("hello")
+        into.send_message("welcome")
+        for ear in (caller, callee):
+            await until(lambda ear=ear: len(ear.audio) >= 100, "two seconds of audio")
+            await until(lambda ear=ear: ear.messages, "a message")
+        assert (caller.pitch, callee.pitch) == (400, 700)
+        assert all(len(pcm) == BLOCK for pcm in caller.audio + callee.audio)
+        for ear, mouth in ((caller, into), (callee, out)):
+            quiet = sum(level_dbfs(pcm) < -20 for pcm in ear.audio)
+            assert quiet <= mouth.counts()["blocks_skipped"]  # a busy machine may make the sender late
+        assert (caller.messages, callee.messages) == (["welcome"], ["hello"])
+        assert (caller.channels, callee.channels, caller.connections, callee.connections) == (1, 1, 1, 1)
+    assert caller.reasons == []
+
+
+async def test_a_caller_that_hangs_up_ends_the_call() -> None:
+    callee = Handler()
+    async with call(Handler(), callee) as (out, into):
+        await out.aclose()
+        await until(lambda: callee.reasons, "the end")
+        await into.aclose()
+        await into.aclose()
+    assert callee.reasons == ["remote"]
+
+
+class StockListener:
+    """What aiortc itself makes of the same stream."""
+
+    def __init__(self) -> None:
+        self.connection = RTCPeerConnection()
+        self.connection.addTrack(AudioStreamTrack())
+        self.connection.on("track", self._listen)
+        self.ear = Metronome()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def answer(self, offer: str) -> str:
+        await self.connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+        await self.connection.setLocalDescription()
+        return self.connection.localDescription.sdp
+
+    def _listen(self, track: MediaStreamTrack) -> None:
+        self.tasks.append(asyncio.create_task(self._run(track)))
+
+    async def _run(self, track: MediaStreamTrack) -> None:
+        while True:
+            try:
+                frame = await track.recv()
+            except MediaStreamError:
+                return
+            assert isinstance(frame, av.AudioFrame)
+            self.ear.receive_audio(frame.to_ndarray()[0][::4])
+
+    async def aclose(self) -> None:
+        await self.connection.close()
+        await asyncio.gather(*self.tasks)
+
+
+async def test_lost_packets_leave_no_delay_behind_where_the_stock_buffer_does() -> None:
+    """One packet in a hundred is lost; the stock receiver is the control that this matters at all."""
+
+    def network() -> tuple[Callable[[bytes], bool], list[int]]:
+        sent: list[int] = []
+
+        def drops(datagram: bytes) -> bool:
+            if not is_rtp(datagram):
+                return False
+            sent.append(len(sent))
+            return sent[-1] % 100 == 50
+
+        return drops, sent
+
+    stock, speaker = StockListener(), Metronome()
+    control = OutgoingPeer(RtcConfig(), speaker)
+    caller, callee = Metronome(), Metronome()
+    ears = ((callee, caller), (stock.ear, speaker))
+    try:
+        await control.accept(await stock.answer(await control.offer()))
+        async with call(caller, callee) as (out, _):
+            await until(lambda: all(len(ear.heard) >= 6 for ear, _ in ears), "strikes without loss")
+            before = [ear.delay_s(mouth) for ear, mouth in ears]
+            counts = []
+            for sender in (out, control):
+                drops, sent = network()
+                lose(sender, drops)
+                counts.append(sent)
+            await until(lambda: all(len(sent) > 160 for sent in counts), "two losses")
+            marks = [len(ear.heard) for ear, _ in ears]
+            await until(
+                lambda: all(len(ear.heard) >= mark + 4 for (ear, _), mark in zip(ears, marks, strict=True)),
+                "strikes after the losses",
+            )
+            ours, theirs = (ear.delay_s(m) - b for (ear, m), b in zip(ears, before, strict=True))
+    finally:
+        await control.aclose()
+        await stock.aclose()
+    assert theirs > 0.1
+    assert ours < 0.05
+
+
+async def test_the_camera_is_sampled_by_media_time_and_converted_only_when_kept() -> None:
+    callee = Handler()
+    async with call(Handler(), callee, next_picture=picture, fps=10):
+        await until(lambda: len(callee.frames) >= 4, "four pictures")
+    places = [frame.at for frame in callee.frames]
+    assert all(RATE // 2 <= later - at <= RATE for at, later in pairwise(places))
+    assert len(callee.asked) >= 3 * len(places)
+    assert all(frame.jpeg.startswith(b"\xff\xd8") for frame in callee.frames)
+    assert {(frame.width, frame.height) for frame in callee.frames} == {(320, 180)}
+
+
+async def test_a_caller_with_neither_camera_nor_channel_is_heard() -> None:
+    client, callee = RTCPeerConnection(), Handler(hertz=400)
+    client.addTrack(AudioStreamTrack())
+    async with answered(client, callee) as peer:
+        await until(lambda: len(callee.audio) >= 50, "audio")
+        peer.send_message("nobody reads this")
+    assert (callee.channels, callee.frames) == (0, [])
+    assert peer.counts()["messages_dropped"] == 0
+
+
+async def test_a_caller_that_opens_no_channel_gets_one() -> None:
+    client, callee = RTCPeerConnection(), Handler()
+    client.addTrack(AudioStreamTrack())
+    client.createDataChannel("elsewhere", negotiated=True, id=100)  # negotiates SCTP, announces no channel
+    offered: list[RTCDataChannel] = []
+    received: list[str] = []
+    client.on("datachannel", offered.append)
+    async with answered(client, callee) as peer:
+        peer.send_message("early")
+        await until(lambda: offered, "a channel")
+        offered[0].on("message", received.append)
+        await until(lambda: callee.channels, "the channel to open")
+        peer.send_message("hello")
+        await until(lambda: "hello" in received, "a message")
+    assert offered[0].label == "oai-events"
+
+
+async def test_a_camera_can_be_added_muted_and_shown_again() -> None:
+    client, callee = RTCPeerConnection(), Handler()
+    client.addTrack(AudioStreamTrack())
+    async with answered(client, callee) as peer:
+        camera = client.addTransceiver(PictureTrack(picture, 10), "sendonly")
+        await negotiate(client, peer)
+        await until(lambda: len(callee.frames) >= 2, "pictures of the new camera")
+        camera.direction = "inactive"
+        await negotiate(client, peer)
+        asked = -1
+        while asked != len(callee.asked):  # what is on its way still arrives
+            asked = len(callee.asked)
+            length = len(callee.audio)
+            await until(lambda: len(callee.audio) >= length + 25, "half a second of audio")  # noqa: B023
+        camera.direction = "sendonly"
+        await negotiate(client, peer)
+        shown = len(callee.frames)
+        await until(lambda: len(callee.frames) > shown, "pictures again")
+    assert callee.connections == 1
+
+
+async def test_a_caller_that_only_listens_sees_time_pass_as_silence() -> None:
+    client, callee = RTCPeerConnection(), Handler(hertz=400)
+    client.addTransceiver("audio", "recvonly")
+    async with answered(client, callee):
+        await until(lambda: len(callee.audio) >= 25, "half a second of silence")
+        await until(lambda: callee.pulled >= 50, "a second of our voice")
+    assert not any(pcm.any() for pcm in callee.audio)
+
+
+async def test_for_a_caller_that_only_speaks_our_voice_still_passes() -> None:
+    client, callee = RTCPeerConnection(), Handler(hertz=400)
+    client.addTransceiver(AudioStreamTrack(), "sendonly")
+    async with answered(client, callee):
+        await until(lambda: callee.pulled >= 50, "a second of our voice")
+        await until(lambda: len(callee.audio) >= 50, "a second of theirs")
+
+
+@pytest.mark.parametrize("codec", ["PCMU", "PCMA"])
+async def test_a_caller_without_opus_is_heard_and_hears(codec: str) -> None:
+    client, callee = RTCPeerConnection(), Handler(hertz=400)
+    voice = Handler(hertz=700)
+    out = OutgoingPeer(RtcConfig(), voice)
+    transceiver = client.addTransceiver(out._link.output)
+    codecs = type(transceiver.receiver).getCapabilities("audio")
+    assert codecs is not None
+    transceiver.setCodecPreferences([c for c in codecs.codecs if c.mimeType == f"audio/{codec}"])
+    ear = StockListener()
+    client.on("track", ear._listen)
+    async with answered(client, callee):
+        await until(lambda: len(callee.audio) >= 100, "two seconds of audio")
+        assert callee.pitch == pytest.approx(700, abs=2)
+        await until(lambda: ear.ear.heard, "our voice")
+    await out.aclose()
+    await ear.aclose()
+
+
+async def test_a_caller_that_vanishes_is_noticed() -> None:
+    assert RtcConfig().dead_peer_s + WATCH_S < 5
+    callee = Handler()
+    async with call(Handler(), callee, replace(RtcConfig(), dead_peer_s=1.5)) as (out, into):
+        lose(out, lambda datagram: True)
+        await until(lambda: callee.reasons, "the end")
+        into.send_message("too late")
+    assert callee.reasons == ["dead"]
+
+
+async def test_a_caller_that_is_only_quiet_is_kept() -> None:
+    client, callee = RTCPeerConnection(), Handler()
+    client.addTransceiver("audio", "recvonly")
+    async with answered(client, callee, replace(RtcConfig(), dead_peer_s=2.5)):
+        lose(client, is_rtp)
+        await until(lambda: len(callee.audio) >= 200, "four seconds of silence")
+        assert callee.reasons == []
+
+
+async def test_a_caller_that_never_connects_is_given_up() -> None:
+    handler = Handler()
+    peer = Peer(replace(RtcConfig(), connect_s=0.5), CameraConfig(), handler)
+    await peer.answer(CHROMIUM)
+    await until(lambda: handler.reasons, "the end")
+    await peer.aclose()
+    assert (handler.reasons, handler.connections) == (["timeout"], 0)
+
+
+async def test_a_wrong_fingerprint_fails_the_call() -> None:
+    caller, callee = Handler(), Handler()
+    out, into = OutgoingPeer(RtcConfig(), caller), Peer(RtcConfig(), CameraConfig(), callee)
+    forged = re.sub(r"(a=fingerprint:sha-\d+ )..", r"\g<1>00", await out.offer())
+    await out.accept(await into.answer(forged))
+    await until(lambda: callee.reasons, "the end")
+    await out.aclose()
+    await into.aclose()
+    assert callee.reasons == ["failed"]
+
+
+async def test_a_fault_of_the_handler_ends_its_own_call() -> None:
+    class Faulty(Handler):
+        def receive_audio(self, pcm: Pcm) -> None:
+            raise ZeroDivisionError
+
+    callee = Faulty()
+    async with call(Handler(), callee):
+        await until(lambda: callee.reasons, "the end")
+    assert callee.reasons == ["error"]
+
+
+async def test_a_picture_lost_for_good_does_not_freeze_the_camera() -> None:
+    """At few packets a second aiortc alone would wait for minutes: 512 packets have to come."""
+    callee = Handler()
+    async with call(Handler(), callee, next_picture=picture, fps=6) as (out, _):
+        await until(lambda: len(callee.frames) >= 2, "pictures")
+        video: list[int] = []
+
+        def drops(datagram: bytes) -> bool:
+            """Lose one packet of the camera, and whatever is sent again (another payload type)."""
+            kind = datagram[1] & 127
+            if not is_rtp(datagram) or kind == audio:
+                return False
+            video.append(kind)
+            return len(video) == 1 or kind != video[0]
+
+        audio = 96
+        lose(out, drops)
+        await until(lambda: len(video) > 1, "a loss")
+        shown = len(callee.frames)
+        await until(lambda: len(callee.frames) >= shown + 3, "pictures after the loss")
+
+
+async def test_an_offer_that_is_refused_leaves_a_live_call_alone() -> None:
+    caller, callee = Handler(hertz=700), Handler()
+    async with call(caller, callee) as (_, into):
+        with pytest.raises(SignallingError, match="v=0"):
+            await into.answer("nonsense")
+        with pytest.raises(SignallingError, match="restart") as caught:
+            await into.answer(CHROMIUM)
+        assert caught.value.status == 409
+        heard = len(callee.audio)
+        await until(lambda: len(callee.audio) >= heard + 50, "audio as before")
+        assert callee.pitch == 700
+    with pytest.raises(SignallingError, match="over"):
+        await into.answer(CHROMIUM)
+
+
+@pytest.mark.parametrize("offer", ["", "v=0", "\0", CHROMIUM[:900], CHROMIUM.replace("m=audio", "m=image")])
+async def test_a_bad_offer_is_refused_and_leaves_nothing(offer: str) -> None:
+    peer = Peer(RtcConfig(), CameraConfig(), Handler())
+    with pytest.raises(SignallingError):
+        await peer.answer(offer)
+    await peer.aclose()
+    await peer.aclose()
+
+
+lines = CHROMIUM.split("\n")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(lines) - 1), st.integers(0, 20)), min_size=1, max_size=4))
+def test_a_damaged_offer_is_answered_or_refused(damage: list[tuple[int, int]]) -> None:
+    damaged = list(lines)
+    for line, length in damage:
+        damaged[line] = damaged[line][:length]
+
+    async def attempt() -> None:
+        peer = Peer(RtcConfig(), CameraConfig(), Handler())
+        try:
+            answer = await peer.answer("\n".join(damaged))
+        except SignallingError:
+            return
+        finally:
+            await peer.aclose()
+        assert "m=audio" in answer
+
+    asyncio.run(attempt())
+
+
+async def test_an_answer_that_makes_no_sense_is_an_error_of_the_call() -> None:
+    out = OutgoingPeer(RtcConfig(), Handler())
+    await out.offer()
+    with pytest.raises(CallError, match="answer cannot be used"):
+        await out.accept("nonsense")
+    await out.aclose()
+
+
+async def test_many_calls_leave_no_task_thread_or_socket() -> None:
+    def sockets() -> int:
+        gc.collect()
+        return sum(1 for each in gc.get_objects() if isinstance(each, socket.socket) and each.fileno() >= 0)
+
+    before = sockets()
+    for _ in range(3):
+        calls = [(OutgoingPeer(RtcConfig(), Handler()), Handler()) for _ in range(5)]
+        peers = [Peer(RtcConfig(), CameraConfig(), handler) for _, handler in calls]
+        await asyncio.gather(*(connect(out, into) for (out, _), into in zip(calls, peers, strict=True)))
+        # Some are closed while they still connect, some when they talk.
+        await until(lambda: any(handler.connections for _, handler in calls), "a connection")  # noqa: B023
+        await asyncio.gather(*(peer.aclose() for peer in [*peers, *(out for out, _ in calls)]))
+    await until(lambda: sockets() == before, "the end of all sockets")
+
+
+async def test_without_any_network_the_loopback_interface_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "_stock_addresses", lambda use_ipv4, use_ipv6: [])
+    caller, callee = Handler(hertz=700), Handler()
+    async with call(caller, callee):
+        await until(lambda: len(callee.audio) >= 50, "audio")
+
+
+def test_another_release_of_the_libraries_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(aioice.ice, "CONSENT_INTERVAL")
+    with pytest.raises(hooks.UnknownReleaseError, match=r"aiortc .*, aioice .* have no aioice.ice.CONSENT"):
+        hooks.prepare()
+
+
+@pytest.mark.parametrize("name", ["_RTCRtpReceiver__remote_streams", "_enabled"])
+async def test_a_receiver_of_another_release_is_told(name: str) -> None:
+    connection = RTCPeerConnection()
+    receiver = connection.addTransceiver("audio").receiver
+    delattr(receiver, name)
+    with pytest.raises(hooks.UnknownReleaseError, match=name.removeprefix("_RTCRtpReceiver")):
+        hooks.intercept_rtp(receiver, lambda packet: None)
+    await connection.close()
+
+
+def test_the_wires_know_media_from_the_rest() -> None:
+    assert [wires.is_rtp(bytes([first, second])) for first, second in ((128, 111), (128, 200), (22, 0))] == [
+        True,
+        False,
+        False,
+    ]
