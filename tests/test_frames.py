@@ -164,6 +164,12 @@ def test_holds_a_bounded_number_of_frames_however_long_the_call() -> None:
     assert len(sampler._frames) == 12
 
 
+def test_forgets_what_is_older_than_any_turn() -> None:
+    sampler = FrameSampler(CONFIG)
+    watch(sampler, 0.0, 10.0, 125.0)
+    assert taken(sampler, 0.0, 130.0) == [10.0, 125.0]
+
+
 def test_spread_keeps_the_newest_when_there_is_room_for_one() -> None:
     assert [f.at for f in spread([frame(0), frame(1), frame(2)], 1)] == [at_s(2)]
 
