@@ -95,10 +95,11 @@ def test_the_best_codec_offered_is_chosen(codecs: str, chosen: str) -> None:
     assert read_offer(offer_of("\n".join([*lines, f"a=rtpmap:{codecs}"]))).audio_codec == chosen
 
 
-def test_the_answer_asks_for_error_correction_and_no_packets_in_silence() -> None:
+def test_the_answer_asks_for_error_correction_no_packets_in_silence_and_a_sharp_picture() -> None:
     section = AUDIO.replace("a=fmtp:111 minptime=10;useinbandfec=1\n", "")
-    answer = write_answer(offer_of(section), read_offer(CHROMIUM))
+    answer = write_answer(offer_of(section, VIDEO), read_offer(CHROMIUM))
     assert "a=rtpmap:111 opus/48000/2\r\na=fmtp:111 minptime=10;useinbandfec=1;usedtx=1\r\n" in answer
+    assert "a=rtpmap:96 VP8/90000\r\na=fmtp:96 x-google-start-bitrate=1500\r\n" in answer
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import cast
 
 import aioice.ice
 import av
+import numpy as np
 import pytest
 import wires
 from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
@@ -295,7 +296,12 @@ async def test_a_fault_of_the_handler_ends_its_own_call() -> None:
 async def test_a_picture_lost_for_good_does_not_freeze_the_camera() -> None:
     """At few packets a second aiortc alone would wait for minutes: 512 packets have to come."""
     callee = Handler()
-    async with call(Handler(), callee, next_picture=picture, fps=6) as (out, _):
+
+    async def plain() -> av.VideoFrame:
+        """A picture that fits in one packet."""
+        return av.VideoFrame.from_ndarray(np.zeros((120, 160, 3), np.uint8), format="rgb24")
+
+    async with call(Handler(), callee, next_picture=plain, fps=6) as (out, _):
         await until(lambda: len(callee.frames) >= 2, "pictures")
         video: list[int] = []
 
