@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ def events(*chunks: bytes, limit: int = 1_000) -> list[str]:
 
 def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(at % (len(stream) + 1) for at in cuts), len(stream)]
-    return [stream[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [stream[start:end] for start, end in pairwise(edges)]
 
 
 LINES = st.one_of(

@@ -1,7 +1,6 @@
 """Which engine the configuration names."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from ..config import EngineConfig
 from ..errors import ConfigError
@@ -10,19 +9,18 @@ from .scripted import ScriptedEngine
 from .vllm import VllmEngine
 
 
-def open_engine(config: EngineConfig, local_socket: Path | None = None) -> Engine:
+def open_engine(config: EngineConfig) -> Engine:
     """Make the engine that `config.name` names; the caller closes it with `aclose`.
 
-    `local_socket` is where the embedded engine listens, whose process is its supervisor's business.
-    Raises ConfigError if the engine is local and there is no socket, or if `config.url` is no use.
+    For the embedded engine `url` must be the socket of its supervisor, who alone knows it. Raises
+    ConfigError if it is not, or if `url` is no address.
     """
     match config.name:
-        case "vllm":
-            return VllmEngine(config)
         case "scripted":
             return ScriptedEngine()
+        case "vllm":
+            return VllmEngine(config)
         case "local":
-            if local_socket is None:
+            if not config.url.startswith("unix://"):
                 raise ConfigError("engine.name is local, but the embedded engine has not been started")
-            # The key is for another server.
-            return VllmEngine(replace(config, url=f"unix://{local_socket.absolute()}", api_key=None))
+            return VllmEngine(replace(config, api_key=None))  # the key is for another server

@@ -166,7 +166,7 @@ class VllmEngine:
         try:
             if response.status == 200:
                 raise EngineLost(f"What answers at {self._config.url} is not an engine: it sends no stream.")
-            raise http_error(response.status, await _read_start(response, deadline))
+            raise http_error(response.status, await self._read_start(response, deadline))
         finally:
             response.close()
 
@@ -207,7 +207,7 @@ class VllmEngine:
         """Give the next bytes of a stream, none at its end. A complete answer may end in any way."""
         try:
             async with asyncio.timeout_at(deadline):
-                return await response.content.readany()
+                return await self._next_bytes(response)
         except TimeoutError as error:
             if complete:
                 return b""
@@ -217,25 +217,30 @@ class VllmEngine:
                 return b""
             raise EngineLost(f"The engine broke off in the middle of an answer: {error}") from error
 
+    async def _read_start(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
+        """Read a body as far as it comes and is of use."""
+        body = b""
+        try:
+            async with asyncio.timeout_at(deadline):
+                while len(body) < _MAX_ERROR_BODY and (data := await self._next_bytes(response)):
+                    body += data
+        except (aiohttp.ClientError, OSError):
+            pass  # the status alone says enough
+        return body
+
+    async def _next_bytes(self, response: aiohttp.ClientResponse) -> bytes:
+        # Reading on after our own close is a RuntimeError to aiohttp.
+        if self._closed:
+            raise EngineLost("The engine's client has been closed.")
+        return await response.content.readany()
+
     async def _drain(self, response: aiohttp.ClientResponse) -> None:
         try:
             async with asyncio.timeout(_DRAIN_S):
-                while await response.content.readany():
+                while await self._next_bytes(response):
                     pass
-        except (aiohttp.ClientError, OSError):
+        except (EngineLost, aiohttp.ClientError, OSError):
             pass  # then this connection is not used again
-
-
-async def _read_start(response: aiohttp.ClientResponse, deadline: float) -> bytes:
-    """Read a body as far as it comes and is of use."""
-    body = b""
-    try:
-        async with asyncio.timeout_at(deadline):
-            while len(body) < _MAX_ERROR_BODY and (data := await response.content.readany()):
-                body += data
-    except (aiohttp.ClientError, OSError):
-        pass  # the status alone says enough
-    return body
 
 
 async def _note_reuse(
