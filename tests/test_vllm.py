@@ -833,11 +833,15 @@ async def test_an_engine_that_comes_up_at_the_second_try_serves_the_call(tmp_pat
         await server.runner.cleanup()
 
 
-async def test_an_engine_that_is_not_there_is_tried_twice(tmp_path: Path) -> None:
+async def test_an_engine_that_is_not_there_is_tried_twice_and_its_address_is_for_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with watching(lambda: None) as watch:
         async with client(f"unix://{tmp_path / 'nothing'}") as engine:
-            with pytest.raises(EngineLost, match="cannot be reached"):
+            with pytest.raises(EngineLost, match="cannot be reached") as caught:
                 await collect(engine)
+            assert "nothing" not in str(caught.value)
+            assert "nothing" in caplog.text
             assert watch.times == 1
             assert not await engine.ready()
 

@@ -165,7 +165,7 @@ class VllmEngine:
             return response
         try:
             if response.status == 200:
-                raise EngineLost(f"What answers at {self._config.url} is not an engine: it sends no stream.")
+                raise EngineLost("What answers at engine.url is not an engine: it sends no stream.")
             raise http_error(response.status, await self._read_start(response, deadline))
         finally:
             response.close()
@@ -191,15 +191,15 @@ class VllmEngine:
                     )
             except aiohttp.ClientConnectorError as error:
                 if retried:
-                    raise EngineLost(
-                        f"The engine at {self._config.url} cannot be reached: {error}"
-                    ) from error
+                    # The message may reach the caller, whom our network does not concern.
+                    logger.warning("call %s: %s", call_id, error)
+                    raise EngineLost("The engine cannot be reached.") from error
                 await asyncio.sleep(_RETRY_AFTER_S)
             except TimeoutError as error:
-                raise EngineLost(f"The engine at {self._config.url} did not answer in time.") from error
+                raise EngineLost("The engine did not answer in time.") from error
             except (aiohttp.ClientError, OSError) as error:
                 if retried or not connection.reused:
-                    raise EngineLost(f"The engine closed the connection: {error}") from error
+                    raise EngineLost("The engine closed the connection before it answered.") from error
             retried = True
             logger.debug("call %s: no connection to the engine, trying once more", call_id)
 
@@ -215,7 +215,7 @@ class VllmEngine:
         except (aiohttp.ClientError, OSError) as error:
             if complete:
                 return b""
-            raise EngineLost(f"The engine broke off in the middle of an answer: {error}") from error
+            raise EngineLost("The engine broke off in the middle of an answer.") from error
 
     async def _read_start(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
         """Read a body as far as it comes and is of use."""
