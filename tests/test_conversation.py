@@ -136,7 +136,7 @@ def test_an_endless_turn_is_submitted_and_none_of_it_is_lost():
     config = ConversationConfig(turns=TurnConfig(max_turn_ms=5_000))
     sim = Sim(speech=[(1.0, 13.0)], config=config).run(20)
     requests = [action.request for _, action in sim.log if isinstance(action, StartResponse)]
-    assert len(requests) == 3
+    assert len(requests) == 1
     sent = {
         part.uuid: np.count_nonzero(part.pcm)
         for request in requests
@@ -147,6 +147,18 @@ def test_an_endless_turn_is_submitted_and_none_of_it_is_lost():
     assert len(sent) == len(sim.events(ev.TurnCommitted)) == 3
     # The tail of one turn is the beginning of the next, so that no cut falls into a word.
     assert sum(sent.values()) == pytest.approx(12 * RATE, abs=0.25 * RATE)
+
+
+def test_a_turn_that_was_cut_at_its_limit_is_answered_though_nothing_follows():
+    config = ConversationConfig(turns=TurnConfig(max_turn_ms=5_000))
+    sim = Sim(speech=[(1.0, 5.69)], config=config).run(12)
+    assert sim.events(ev.InputCleared)
+    assert [done.status for done in sim.events(ev.ResponseDone)] == ["completed"]
+
+
+def test_clearing_while_somebody_speaks_drops_the_speech():
+    sim = Sim(speech=[(1.0, 2.0)], client=[(2.0, ev.ClearAudio())]).run(2.5)
+    assert names(sim) == ["SpeechBegan", "SpeechEnded", "InputCleared"]
 
 
 def test_a_caller_whose_packets_stop_has_ended_the_turn():

@@ -94,8 +94,8 @@ class Conversation:
         self._items = 0
         self._speech_item = ""
         "The id that the speech now going on will have as an item."
-        self._reanswer = False
-        "The speech now going on broke off a response that nobody had heard yet."
+        self._owed = False
+        "The user has had no answer yet to what was committed: it was broken off unheard, or never asked for."
         self._last_user_item: str | None = None
         self._awaited: dict[str, float] = {}
         "User items without transcript, and until when one is waited for."
@@ -108,7 +108,8 @@ class Conversation:
         position = self._tape.end
         self._tape.append(pcm)
         self._audio_at = now
-        for event in self._turns.receive(position, len(pcm), self._vad.receive(pcm)):
+        probability = 0.0 if self.session.turn_detection is None else self._vad.receive(pcm)
+        for event in self._turns.receive(position, len(pcm), probability):
             self._receive_turn_event(event, now)
         self._tape.forget_before(self._turns.oldest)
 
@@ -172,8 +173,10 @@ class Conversation:
             case ev.CommitAudio():
                 self._commit_audio(now)
             case ev.ClearAudio():
-                self._turns.clear()
-                self._notify(ev.InputCleared())
+                if (dropped := self._turns.clear()) is not None:
+                    self._receive_turn_event(dropped, now)
+                else:
+                    self._notify(ev.InputCleared())
             case ev.CreateResponse():
                 if self._response is not None and self._response.stage is _Stage.GENERATING:
                     raise ClientEventError(
@@ -254,13 +257,14 @@ class Conversation:
                 if detection is not None:
                     self._notify(ev.SpeechEnded(self._speech_item, _ms(event.end)))
                 self._commit_turn(self._speech_item, event.start, event.end, now)
-                if detection is not None and detection.create_response:
+                self._owed = event.reason == "too_long"  # the speech goes on, and then all of it is answered
+                if detection is not None and detection.create_response and not self._owed:
                     spoken_until = now - (self._tape.end - event.end) / RATE
                     self._respond(ev.CreateResponse(), now, spoken_until)
             case SpeechDropped():
                 self._notify(ev.SpeechEnded(self._speech_item, _ms(event.end)))
                 self._notify(ev.InputCleared())
-                if self._reanswer:
+                if self._owed:
                     self._respond(ev.CreateResponse(), now)
             case _:  # pragma: no cover
                 assert_never(event)
@@ -268,10 +272,9 @@ class Conversation:
     def _barge_in(self, now: float) -> None:
         """Confirmed speech takes the floor: the one rule that couples the two machines."""
         detection = self.session.turn_detection
-        self._reanswer = False
         if self._response is None or detection is None or not detection.interrupt_response:
             return
-        self._reanswer = self.floor is Floor.THINKING
+        self._owed |= self.floor is Floor.THINKING
         self._wanted = None
         self._mark(self._response, "barge_in", now)
         self._interrupt(now, "turn_detected")
@@ -318,6 +321,7 @@ class Conversation:
     def _update_session(self, event: ev.UpdateSession) -> None:
         if event.session.turn_detection != self.session.turn_detection:
             self._turns.reconfigure(event.session.turn_detection)
+            self._vad.reset()
         self.session = event.session
         self._notify(ev.SessionUpdated(self.session))
 
@@ -352,7 +356,7 @@ class Conversation:
         if spoken_until is not None:
             response.marks["speech_end"] = spoken_until
         self._response = response
-        self._reanswer = False
+        self._owed = False
         self._playout.begin()
         self._mark(response, "turn_end", now)
         self._set_floor(Floor.THINKING)

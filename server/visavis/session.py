@@ -49,6 +49,7 @@ class Session:
         self._trace = trace
         conversation = config.conversation_with(settings)
         trace.start(call_id=call_id, config=conversation)
+        self._vad = vad
         self._conversation = Conversation(conversation, trace.listen_to(vad), call_id)
         self._protocol = RealtimeProtocol(call_id, config.engine.model)
         self._peer = Peer(config.rtc, config.conversation.camera, self)
@@ -100,6 +101,7 @@ class Session:
             if self._timer is not None:
                 self._timer.cancel()
             await self._peer.aclose()
+            self._vad.reset()  # gives back what it borrowed
             await self._trace.aclose()
             logger.info("%s: call over: %s", self.call_id, self._reason or "cancelled")
 
