@@ -344,6 +344,23 @@ async def test_a_bad_offer_is_refused_and_leaves_nothing(offer: str) -> None:
     await peer.aclose()
 
 
+async def test_a_call_closed_while_it_is_answered_leaves_nothing() -> None:
+    peer = Peer(RtcConfig(), CameraConfig(), Handler())
+    answering = asyncio.create_task(peer.answer(CHROMIUM))
+    await asyncio.sleep(0)
+    await peer.aclose()
+    await asyncio.gather(answering, return_exceptions=True)
+    with pytest.raises(SignallingError, match="over"):
+        await peer.answer(CHROMIUM)
+
+
+async def test_two_offers_at_once_are_answered_one_after_the_other() -> None:
+    peer = Peer(RtcConfig(), CameraConfig(), Handler())
+    first, second = await asyncio.gather(peer.answer(CHROMIUM), peer.answer(CHROMIUM))
+    assert first.count("m=") == second.count("m=") == 3
+    await peer.aclose()
+
+
 lines = CHROMIUM.split("\n")
 
 

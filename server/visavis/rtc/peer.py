@@ -114,6 +114,8 @@ class _Link:
         self._since = 0.0
         "When the present state began."
         self._closing: asyncio.Task[None] | None = None
+        self.negotiation = asyncio.Lock()
+        "Held while descriptions change: aiortc can neither do two at once nor close in between."
 
     def listen(self, receiver: RTCRtpReceiver, codec: str) -> None:
         """Take the packets of the audio receiver, whose codec was negotiated."""
@@ -151,7 +153,7 @@ class _Link:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(CLOSE_S), self.negotiation:
                 await self.connection.close()
         except TimeoutError:
             logger.error("a peer connection did not close within %.0f s", CLOSE_S)
@@ -167,6 +169,9 @@ class _Link:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something for as long as the call lasts."""
+        if self.state is State.ENDED:
+            work.close()
+            return
         task = self.loop.create_task(self._guard(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -257,7 +262,7 @@ class _Link:
 
     async def _discard_output(self) -> None:
         """Keep the beat for a caller who does not listen: what is played still counts as played."""
-        while True:
+        while not self.sends_audio:
             await self.output.recv()
 
     # Life.
@@ -299,8 +304,12 @@ class Peer:
         Called again it renegotiates: a camera may be added, muted and unmuted. Raises SignallingError (400)
         that names what is wrong with the offer; the call as it was before goes on.
         """
-        link = self._link
         offer = sdp.read_offer(offer_sdp)
+        async with self._link.negotiation:
+            return await self._answer(offer)
+
+    async def _answer(self, offer: sdp.Offer) -> str:
+        link = self._link
         if link.state is State.ENDED:
             raise SignallingError(409, "the call is over", code="call_ended")
         if self._ice not in (None, offer.ice):
@@ -368,8 +377,9 @@ class OutgoingPeer:
 
     async def offer(self) -> str:
         """Give the offer, its candidates gathered."""
-        await self._link.connection.setLocalDescription()
-        return self._link.connection.localDescription.sdp
+        async with self._link.negotiation:
+            await self._link.connection.setLocalDescription()
+            return self._link.connection.localDescription.sdp
 
     async def accept(self, answer_sdp: str) -> None:
         """Apply the answer; `PeerHandler.connected` follows. Raises CallError."""
@@ -378,7 +388,8 @@ class OutgoingPeer:
             answer = sdp.clean_answer(answer_sdp)
             link.listen(self._audio.receiver, "opus")
             link.watch()
-            await link.connection.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+            async with link.negotiation:
+                await link.connection.setRemoteDescription(RTCSessionDescription(answer, "answer"))
         except Exception as error:  # aiortc raises whatever a description makes it trip over
             raise CallError(f"the server's answer cannot be used: {error}") from error
         link.sends_audio = sdp.direction(answer, "audio") in ("sendrecv", "recvonly")
