@@ -5,18 +5,20 @@
 
 export class Floor {
   #hearing = false;
-  /** A turn was handed in and its response has not been announced yet. */
-  #submitted = false;
+  /** What is to come by itself: the response to a turn that was handed in, or the sound of a response that is complete. */
+  #awaited = /** @type {"response" | "sound" | null} */ (null);
   /** @type {string | null} */
   #generating = null;
   /** @type {string | null} */
   #playing = null;
+  /** The newest response that was played. @type {string | null} */
+  #played = null;
 
   /** @returns {FloorState} */
   get state() {
     if (this.#hearing) return "hearing";
     if (this.#playing) return "speaking";
-    return this.#generating || this.#submitted ? "thinking" : "listening";
+    return this.#generating || this.#awaited ? "thinking" : "listening";
   }
 
   /** The id of the response being generated, which is the time when it can be cancelled. */
@@ -26,7 +28,7 @@ export class Floor {
 
   /** Whether there is anything to interrupt. */
   get interruptible() {
-    return this.#generating !== null || this.#playing !== null;
+    return this.#generating !== null || this.#playing !== null || this.#awaited === "sound";
   }
 
   /** @param {WireEvent} event */
@@ -34,37 +36,44 @@ export class Floor {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#hearing = true;
-        this.#submitted = false;
+        this.#awaited = null;
         break;
       case "input_audio_buffer.speech_stopped":
-        this.#hearing = false;
-        break;
       case "input_audio_buffer.committed":
         this.#hearing = false;
-        this.#submitted = true;
+        this.#awaited = "response";
         break;
       case "input_audio_buffer.cleared":
         this.#hearing = false;
+        this.#awaited = null;
         break;
       case "response.created":
-        this.#submitted = false;
+        this.#awaited = null;
         this.#generating = event.response.id;
         break;
       case "response.done":
         if (this.#generating === event.response.id) this.#generating = null;
+        if (isSpoken(event.response) && this.#played !== event.response.id) this.#awaited = "sound";
         break;
       case "output_audio_buffer.started":
-        this.#playing = event.response_id;
+        this.#awaited = null;
+        this.#playing = this.#played = event.response_id;
         break;
       case "output_audio_buffer.stopped":
       case "output_audio_buffer.cleared":
+        this.#awaited = null;
         this.#playing = null;
         break;
     }
   }
 
-  /** No response came of the turn, as when the server leaves answering to its client. */
+  /** What was awaited has not come: the server left the answer to its client, or had nothing to say. */
   giveUp() {
-    this.#submitted = false;
+    this.#awaited = null;
   }
+}
+
+/** @param {any} response as on the wire, done */
+function isSpoken({ status, output_modalities, output }) {
+  return status === "completed" && output_modalities?.includes("audio") && output?.length > 0;
 }

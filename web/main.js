@@ -21,8 +21,8 @@ import { Timings } from "./timings.js";
 /** @typedef {"idle" | "connecting" | "live" | "waiting" | "ended"} Phase */
 
 const KEY = "visavis.key";
-/** A turn without a response was left to us or dropped; so long we show that an answer is coming. */
-const NO_RESPONSE_MS = 5_000;
+/** So long we show that an answer is coming when a turn has no response yet, or a response no sound. */
+const PATIENCE_MS = 5_000;
 /** Screen readers hear of a state that lasts, not of each flicker; the voice itself tells the rest. */
 const ANNOUNCE_MS = 1_200;
 const METER_MS = 20;
@@ -70,7 +70,7 @@ class CallPage {
   /** @type {SoundMeter | null} */
   #meter = null;
   #meterTimer = 0;
-  #noResponseTimer = 0;
+  #patience = 0;
   #announceTimer = 0;
   /** @type {WakeLockSentinel | null} */
   #wakeLock = null;
@@ -223,7 +223,7 @@ class CallPage {
     this.#session.abort();
     this.#call = null;
     window.clearInterval(this.#meterTimer);
-    window.clearTimeout(this.#noResponseTimer);
+    window.clearTimeout(this.#patience);
     this.#captions.finish();
     this.#devices.closeAll();
     this.#meter?.tap("voice", null);
@@ -257,20 +257,15 @@ class CallPage {
     this.#captions.receive(event);
     this.#timings.receive(event, performance.now());
     switch (event.type) {
-      case "input_audio_buffer.committed":
-        this.#noResponseTimer = window.setTimeout(() => {
-          this.#floor.giveUp();
-          this.#show();
-        }, NO_RESPONSE_MS);
-        break;
-      case "response.created":
-        window.clearTimeout(this.#noResponseTimer);
+      case "input_audio_buffer.speech_stopped":
+        this.#expectMore();
         break;
       case "conversation.item.truncated":
         // Our server tells with it what is left of the text; others can be asked.
         if (event.transcript === undefined) this.#call?.send({ type: "conversation.item.retrieve", item_id: event.item_id });
         break;
       case "response.done":
+        this.#expectMore();
         if (event.response.status === "failed") {
           this.#captions.note(`No answer: ${event.response.status_details?.error?.message ?? "the assistant failed."}`);
         }
@@ -284,6 +279,15 @@ class CallPage {
         break;
     }
     this.#show();
+  }
+
+  /** Something should come by itself now; if nothing does, it is not waited for in vain. */
+  #expectMore() {
+    window.clearTimeout(this.#patience);
+    this.#patience = window.setTimeout(() => {
+      this.#floor.giveUp();
+      this.#show();
+    }, PATIENCE_MS);
   }
 
   /** @param {{type?: string, code?: string, message?: string}} error */

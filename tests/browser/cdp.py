@@ -9,8 +9,10 @@ import contextlib
 import itertools
 import json
 import shutil
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +46,10 @@ class ScriptError(Exception):
 
 
 class Page:
-    """One tab. `errors` collects uncaught exceptions, what the console reports as errors and broken policies.
+    """One tab, or the browser as a whole.
 
-    Refused requests are not among them: they are part of many a test.
+    `errors` collects uncaught exceptions, what the console reports as errors and broken policies. Refused
+    requests are not among them: they are part of many a test.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -172,63 +175,73 @@ class Page:
         return [node for node in result["nodes"] if not node["ignored"]]
 
 
-@contextlib.asynccontextmanager
-async def chromium(flags: Sequence[str] = ()) -> AsyncIterator[Page]:
-    """Start a browser with a fresh profile and one empty tab; end it with the context."""
+@contextlib.contextmanager
+def launched(flags: Sequence[str] = ()) -> Iterator[int]:
+    """Start a browser with a fresh profile; the port of its protocol. It ends with the context."""
     executable = shutil.which("chromium")
     if executable is None:
         raise RuntimeError("no chromium (apt-get install chromium)")
     with tempfile.TemporaryDirectory(prefix="visavis-browser-", ignore_cleanup_errors=True) as profile:
-        process = await asyncio.create_subprocess_exec(
-            executable,
-            *FLAGS,
-            *flags,
-            f"--user-data-dir={profile}",
-            "about:blank",
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        command = [executable, *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"]
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
         try:
-            port = await _port(Path(profile), process)
-            async with aiohttp.ClientSession() as http, _tab(http, port) as page:
-                yield page
+            yield _wait_for_port(Path(profile) / "DevToolsActivePort", process)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+            process.terminate()
             try:
-                async with asyncio.timeout(5):
-                    await process.wait()
-            except TimeoutError:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
                 process.kill()
-                await process.wait()
+                process.wait()
 
 
-async def _port(profile: Path, process: asyncio.subprocess.Process) -> int:
-    """Wait for the browser to write down which port it took."""
-    file = profile / "DevToolsActivePort"
-    async with asyncio.timeout(START_S):
-        while not (file.exists() and file.read_text().strip()):
-            if process.returncode is not None:
-                raise RuntimeError(f"chromium ended with status {process.returncode}")
-            await asyncio.sleep(0.05)
+def _wait_for_port(file: Path, process: subprocess.Popen[bytes]) -> int:
+    """Wait until the browser has written down which port it took."""
+    deadline = time.monotonic() + START_S
+    while not (file.exists() and file.read_text().strip()):
+        if process.poll() is not None:
+            raise RuntimeError(f"chromium ended with status {process.returncode}")
+        if time.monotonic() > deadline:
+            raise TimeoutError("chromium does not say its port")
+        time.sleep(0.05)
     return int(file.read_text().split()[0])
 
 
 @contextlib.asynccontextmanager
-async def _tab(http: aiohttp.ClientSession, port: int) -> AsyncIterator[Page]:
-    async with http.get(f"http://127.0.0.1:{port}/json/list") as response:
-        targets = await response.json()
-    url = next(target["webSocketDebuggerUrl"] for target in targets if target["type"] == "page")
+async def tab(port: int) -> AsyncIterator[Page]:
+    """Open a tab in a browser that is running, with storage of its own; it is closed with the context."""
+    async with aiohttp.ClientSession() as http:
+        async with http.get(f"http://127.0.0.1:{port}/json/version") as response:
+            whole = (await response.json())["webSocketDebuggerUrl"]
+        async with _connected(http, whole) as browser:
+            context = (await browser.command("Target.createBrowserContext"))["browserContextId"]
+            target = await browser.command("Target.createTarget", url="about:blank", browserContextId=context)
+            own = f"ws://127.0.0.1:{port}/devtools/page/{target['targetId']}"
+            async with _connected(http, own) as page:
+                for domain in ("Page", "Runtime", "Log"):
+                    await page.command(f"{domain}.enable")
+                yield page
+            await browser.command("Target.disposeBrowserContext", browserContextId=context)
+
+
+@contextlib.asynccontextmanager
+async def _connected(http: aiohttp.ClientSession, url: str) -> AsyncIterator[Page]:
     async with http.ws_connect(url, max_msg_size=0) as socket:
         page = Page(socket)
         reader = asyncio.create_task(page.read())
         try:
-            for domain in ("Page", "Runtime", "Log"):
-                await page.command(f"{domain}.enable")
             yield page
         finally:
             await socket.close()
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
+
+
+@contextlib.asynccontextmanager
+async def chromium(flags: Sequence[str] = ()) -> AsyncIterator[Page]:
+    """Start a browser of its own for one tab: for flags that others do not have."""
+    with launched(flags) as port:
+        async with tab(port) as page:
+            yield page
