@@ -206,6 +206,21 @@ async def test_the_server_is_healthy_and_tells_whether_it_is_ready() -> None:
         assert (await client.get("/readyz")).status == 200
 
 
+async def test_a_caller_who_comes_while_the_engine_is_loaded_is_told_to_come_back() -> None:
+    board = Switchboard()
+
+    async def cold() -> bool:
+        return False
+
+    board.ready = cold
+    async with serving(board) as client:
+        response = await client.post(CALLS_URL, data=OFFER, headers=SDP)
+        assert response.status == 503
+        assert int(response.headers["Retry-After"]) > 0
+        assert (await refusal(response))["code"] == "engine_not_ready"
+    assert not board.calls
+
+
 async def test_the_server_is_not_ready_while_it_closes() -> None:
     async with serving() as client:
         await client.app[CALLS].drain(0)

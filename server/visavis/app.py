@@ -35,6 +35,9 @@ _BODY_S = 10.0
 _READY_S = 2.0
 "An engine that does not say in time whether it is ready is not."
 
+_WARM_UP_S = 3
+"When a caller who came while the engine is being loaded may try again."
+
 _ALLOW_HEADERS = "Authorization, Content-Type, X-OpenAI-Agents-SDK, If-Match"
 _ALLOW_METHODS = "POST, DELETE"
 _EXPOSE_HEADERS = "Location, ETag, Link, Accept-Patch, Retry-After"
@@ -106,6 +109,7 @@ class _Api:
 
     async def create(self, request: web.Request) -> web.Response:
         self._calls.check_room()
+        await self._check_ready()
         offer, changes = await _read_offer(request)
         session = self._session
         if changes is not None:
@@ -134,14 +138,23 @@ class _Api:
     async def readiness(self, request: web.Request) -> web.Response:
         if self._calls.closing:
             raise SignallingError(503, "The server is shutting down.", code="shutting_down")
+        await self._check_ready()
+        return web.json_response({"status": "ready"})
+
+    async def _check_ready(self) -> None:
+        """Raise SignallingError (503) while a call would find nobody to talk to."""
         try:
             async with asyncio.timeout(_READY_S):
                 ready = await self._ready()
         except TimeoutError:
             ready = False
         if not ready:
-            raise SignallingError(503, "The engine is not ready yet.", code="engine_not_ready")
-        return web.json_response({"status": "ready"})
+            raise SignallingError(
+                503,
+                "The engine is not ready yet; try again in a moment.",
+                code="engine_not_ready",
+                retry_after_s=_WARM_UP_S,
+            )
 
 
 async def _read_offer(request: web.Request) -> tuple[str, bytes | None]:

@@ -28,6 +28,8 @@ _AUDIBLE_DBFS = -50.0
 _SPEECH_RANGE_DB = 30.0
 "Speech ends with the last block so far below the loudest: quieter is breath and room."
 _CONNECT_S = 20.0
+_BUSY_S = 120
+"How long a server that is busy or warming up is asked again."
 _REPLY_S = 90.0
 "The longest wait for a reply to end."
 _CAMERA_FPS = 12.0
@@ -227,14 +229,22 @@ async def call(
 async def _connect(http: aiohttp.ClientSession, server: str, peer: OutgoingPeer, caller: Caller) -> str:
     url = f"{server.rstrip('/')}/v1/realtime/calls"
     offer = await peer.offer()
-    try:
-        async with http.post(url, data=offer, headers={"Content-Type": "application/sdp"}) as response:
-            body = await response.text()
-            if response.status != 201:
-                raise CallError(f"{server} refused the call ({response.status}): {_refusal(body)}")
-            call_id = response.headers.get("Location", "").rsplit("/", 1)[-1]
-    except aiohttp.ClientError as error:
-        raise CallError(f"cannot reach {server}: {error}. Is `make run` running there?") from error
+    waited = 0
+    while True:
+        try:
+            async with http.post(url, data=offer, headers={"Content-Type": "application/sdp"}) as response:
+                body = await response.text()
+        except aiohttp.ClientError as error:
+            raise CallError(f"cannot reach {server}: {error}. Is `make run` running there?") from error
+        if response.status == 201:
+            break
+        pause = int(response.headers.get("Retry-After", "0"))
+        if response.status != 503 or not pause or waited + pause > _BUSY_S:
+            raise CallError(f"{server} refused the call ({response.status}): {_refusal(body)}")
+        print(f"{_refusal(body)} Trying again in {pause} s.")
+        waited += pause
+        await asyncio.sleep(pause)
+    call_id = response.headers.get("Location", "").rsplit("/", 1)[-1]
     await peer.accept(body)
     try:
         async with asyncio.timeout(_CONNECT_S):

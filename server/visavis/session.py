@@ -143,8 +143,13 @@ class Session:
 
     def receive_message(self, text: str) -> None:
         with self._feeding() as now:
+            if not self._has_allowance(now):
+                most = self._config.server.max_events_per_s
+                text = f"More than {most:.0f} events a second; this one was dropped."
+                refusal = ClientEventError(text, code="rate_limit_exceeded")
+                self._peer.send_message(self._protocol.encode_error(refusal, echo=False))
+                return
             try:
-                self._spend_allowance(now)
                 event = self._protocol.decode(text, self._conversation.session)
                 self._trace.client(event, now)
                 self._conversation.receive_client(event, now)
@@ -233,13 +238,12 @@ class Session:
                 self._trace.timeout(now)
                 self._conversation.handle_timeout(now)
 
-    def _spend_allowance(self, now: float) -> None:
-        """Token bucket of one second's events. Raises ClientEventError when it is empty."""
+    def _has_allowance(self, now: float) -> bool:
+        """Take one event out of a token bucket that holds one second's worth."""
         most = self._config.server.max_events_per_s
         self._allowance = min(most, self._allowance + (now - self._allowance_at) * most)
         self._allowance_at = now
         if self._allowance < 1:
-            raise ClientEventError(
-                f"More than {most:.0f} events a second; this one was dropped.", code="rate_limit_exceeded"
-            )
+            return False
         self._allowance -= 1
+        return True

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from .app import build_app
@@ -25,6 +25,11 @@ async def serve(config: Config) -> None:
     pool = SileroPool()
     pool.warm()
 
+    with _unwrapped():
+        await _serve(config, pool)
+
+
+async def _serve(config: Config, pool: SileroPool) -> None:
     async with running_engine(config, wait=False) as engine:
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
@@ -32,9 +37,15 @@ async def serve(config: Config) -> None:
             return Session(call_id, config, settings, engine, vad, CallTrace(config.trace, call_id))
 
         app = build_app(config, open_call, engine.ready)
+        listening = asyncio.Event()
+
+        def announce(address: str) -> None:
+            print(f"Visavis is at {address}", flush=True)
+            listening.set()
+
         async with asyncio.TaskGroup() as tasks:
-            warming = tasks.create_task(_say_when_ready(engine))
-            await run_server(app, config.server, _announce)
+            warming = tasks.create_task(_say_when_ready(engine, listening))
+            await run_server(app, config.server, announce)
             warming.cancel()
 
 
@@ -53,7 +64,7 @@ async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[
         return
     supervisor = Supervisor(config.local)
     engine = open_engine(replace(config.engine, url=supervisor.url))
-    try:
+    with _unwrapped():
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(supervisor.run())
             if wait:
@@ -63,26 +74,24 @@ async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[
             finally:
                 await engine.aclose()
                 await supervisor.aclose()
-    except* VisavisError as group:
-        raise _first(group) from group
 
 
-async def _say_when_ready(engine: Engine) -> None:
+async def _say_when_ready(engine: Engine, listening: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
+    await listening.wait()
     while not await engine.ready():  # noqa: ASYNC110 - it may be on another machine
         await asyncio.sleep(0.2)
     print(f"The engine is warm after {loop.time() - began:.1f} s: open the page and talk.", flush=True)
 
 
-def _announce(address: str) -> None:
-    print(f"Visavis is at {address}", flush=True)
-
-
-def _first(group: BaseExceptionGroup[VisavisError]) -> VisavisError:
-    """Return one error out of a group that may hold groups."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, VisavisError)
-    return error
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Turn a task group's group of our errors into the first of them."""
+    try:
+        yield
+    except* VisavisError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
