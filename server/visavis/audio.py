@@ -56,7 +56,7 @@ def level_dbfs(pcm: Pcm) -> float:
     if not len(pcm):
         return SILENCE_DBFS
     samples = pcm.astype(np.float64)
-    power = float(samples @ samples) / len(samples) / _FULL_SCALE**2
+    power = float(np.mean(np.square(samples))) / _FULL_SCALE**2
     return max(SILENCE_DBFS, float(10 * np.log10(power))) if power else SILENCE_DBFS
 
 
@@ -83,10 +83,12 @@ class _Filter:
         index = position // up
         rows = np.lib.stride_tricks.sliding_window_view(padded, 2 * self.half)
         sums = np.empty(count)
+        # einsum, since BLAS would start threads for a product this small and wait for them.
         if up <= 4:  # strided rows against one row of taps each: no gathered copy
             for start in range(min(up, count)):
                 begin = index[start] - index[0]
-                sums[start::up] = rows[begin::down][: len(sums[start::up])] @ self.taps[position[start] % up]
+                some = rows[begin::down][: len(sums[start::up])]
+                sums[start::up] = np.einsum("ij,j->i", some, self.taps[position[start] % up])
         else:
             np.einsum("ij,ij->i", rows[index - index[0]], self.taps[position % up], out=sums)
         rounded: Pcm = np.clip(np.rint(sums / _SCALE), -32_768, 32_767).astype(np.int16)
