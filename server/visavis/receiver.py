@@ -7,7 +7,7 @@ import numpy as np
 from .audio import BLOCK, EMPTY, RATE, Pcm
 from .codecs import decoder_for
 from .config import RtcConfig
-from .jitter import Audio, Counts, JitterBuffer, Lost, Silence
+from .jitter import Audio, Counts, JitterBuffer, Lost
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class AudioReceiver:
                         pieces.append(self._decoder.conceal(self._samples(ticks), None))
                 case Lost(ticks, following):
                     pieces.append(self._decoder.conceal(self._samples(ticks), following))
-                case Silence(ticks):
-                    pieces.append(np.zeros(self._samples(ticks), np.int16))
+                case _:
+                    pieces.append(np.zeros(self._samples(event.ticks), np.int16))
         if len(pieces) > 1:
             self._pending = np.concatenate(pieces)
 

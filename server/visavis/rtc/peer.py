@@ -324,6 +324,8 @@ class Peer:
             await link.connection.setRemoteDescription(RTCSessionDescription(offer.sdp, "offer"))
             link.listen(transceiver.receiver, offer.audio_codec)
             await link.connection.setLocalDescription()
+        except hooks.UnknownReleaseError:
+            raise
         except Exception as error:  # aiortc raises whatever a description makes it trip over
             raise SignallingError(
                 400, f"the offer cannot be accepted: {error}", code="invalid_sdp", param="sdp"
