@@ -95,7 +95,7 @@ async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
 def spare_threads() -> int:
     """Count physical cores that this process may use, less one for the media; two at least if there are two.
 
-    On two cores the nice value keeps the media ahead, and half the speed would be lost.
+    On two cores the nice value keeps the media ahead, and one thread would halve the speed.
     """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores = set()
