@@ -25,7 +25,7 @@ from visavis.config import CameraConfig, RtcConfig
 from visavis.errors import CallError, SignallingError
 from visavis.rtc import OutgoingPeer, Peer, hooks
 from visavis.rtc.camera import PictureTrack
-from visavis.rtc.peer import WATCH_S
+from visavis.rtc.link import WATCH_S
 
 pytestmark = pytest.mark.loopback
 

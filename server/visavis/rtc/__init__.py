@@ -1,5 +1,6 @@
 """WebRTC: the only part that imports aiortc. A `Peer` answers a caller, an `OutgoingPeer` calls."""
 
-from .peer import CloseReason, OutgoingPeer, Peer, PeerHandler
+from .link import CloseReason, PeerHandler
+from .peer import OutgoingPeer, Peer
 
 __all__ = ["CloseReason", "OutgoingPeer", "Peer", "PeerHandler"]
