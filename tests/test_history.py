@@ -204,6 +204,15 @@ def test_the_newest_user_message_and_the_instructions_stay_at_any_price() -> Non
     ]
 
 
+def test_a_turn_that_deletions_made_the_newest_comes_back_as_text() -> None:
+    h = history(max_tokens=100)
+    say(h, "u0", "First.")
+    h.append_text("u1", "user", "z" * 400)
+    h.messages("")
+    h.delete("u1")
+    assert shape(h.messages("")) == [("user", "First.")]
+
+
 def test_without_any_user_message_the_newest_item_stays() -> None:
     h = history(max_tokens=100)
     for k in range(3):
@@ -474,7 +483,9 @@ class HistoryMachine(RuleBasedStateMachine):
             assert newest is not None
             users = [message for message in messages if message.role == "user"]
             match newest.content[0]:
-                case AudioContent(pcm):
+                case AudioContent(None, transcript):
+                    assert users[-1].text.endswith((transcript or "").strip() or "(inaudible)")
+                case AudioContent(pcm) if pcm is not None:
                     sounds = [part.pcm for part in users[-1].parts if isinstance(part, AudioPart)]
                     assert sounds[-1] is pcm
                 case TextContent(text):
@@ -486,8 +497,9 @@ class HistoryMachine(RuleBasedStateMachine):
             match item.content[0]:
                 case SpokenContent(text) | TextContent(text):
                     protected += len(text.encode()) / 3.5
-                case AudioContent(pcm):
-                    assert pcm is not None
+                case AudioContent(None, transcript):
+                    protected += len(transcript or "(inaudible)") / 3.5
+                case AudioContent(pcm) if pcm is not None:
                     protected += len(pcm) / RATE * 12.5 + 200
         assert cost(messages) <= max(400, protected + 20)
 

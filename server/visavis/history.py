@@ -226,7 +226,8 @@ class History:
         While all fits, one request's messages extend the last one's but for the media of the turns that
         are no longer among the newest. When it does not, media and then turns go, oldest first and for
         good, until 60 % of the budget is used. The instructions, the newest user message with its media
-        and what follows it always stay. Neighbours of one role become one message.
+        and what follows it always stay; if deletions made an old turn the newest, it comes back as text.
+        Neighbours of one role become one message.
         """
         self._make_room(self._config.max_tokens - (_text_tokens(instructions) if instructions else 0))
         messages = [Message("system", (TextPart(instructions),))] if instructions else []
@@ -241,11 +242,14 @@ class History:
         return tuple(messages)
 
     def _make_room(self, room: int) -> None:
+        users = [i for i, entry in enumerate(self._entries) if entry.item.role == "user"]
+        stays = users[-1] if users else max(len(self._entries) - 1, 0)
+        for entry in self._entries[stays:]:
+            entry.dropped = False
+        newest = sum(not entry.dropped for entry in self._entries[:stays])
         entries = [entry for entry in self._entries if not entry.dropped]
         if sum(_tokens(entry.item) for entry in entries) <= room:
             return
-        users = [i for i, entry in enumerate(entries) if entry.item.role == "user"]
-        newest = users[-1] if users else len(entries) - 1
         target = room - round((1 - _KEEP) * self._config.max_tokens)
         least = [_at_least(entry) if i < newest else entry.item for i, entry in enumerate(entries)]
         costs = [_tokens(item) for item in least]
