@@ -191,6 +191,14 @@ def test_over_the_budget_old_turns_go_in_a_chunk_so_that_the_prefix_stays_for_ma
     assert [item.id for item in h.items][:2] == ["u0", "a0"]
 
 
+def test_an_answer_goes_with_its_question() -> None:
+    h = history(max_tokens=100)
+    h.append_text("u0", "user", "x" * 245)
+    reply(h, "a0")
+    h.append_text("u1", "user", "y" * 70)
+    assert shape(h.messages("")) == [("user", "y" * 70)]
+
+
 def test_the_newest_user_message_and_the_instructions_stay_at_any_price() -> None:
     h = history(max_tokens=100)
     h.append_text("u0", "user", "Old.")
