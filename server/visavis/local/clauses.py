@@ -66,9 +66,10 @@ class ClauseSplitter:
         return self._forced_end() if len(self._buffer) > MAX_CHARACTERS else 0
 
     def _forced_end(self) -> int:
-        pauses = [match.end() for match in _PAUSE.finditer(self._buffer)]
-        words = [match.end() for match in re.finditer(r"\s+", self._buffer)]
-        return max(pauses, default=0) or max(words, default=0) or len(self._buffer)
+        start = self._buffer[:MAX_CHARACTERS]
+        pauses = [match.end() for match in _PAUSE.finditer(start)]
+        words = [match.end() for match in re.finditer(r"\s+", start)]
+        return max(pauses, default=0) or max(words, default=0) or len(start)
 
 
 def _abbreviated(said: str) -> bool:

@@ -1,0 +1,81 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from visavis.local.clauses import FIRST_WORDS, MAX_CHARACTERS, ClauseSplitter
+
+
+def split(*pieces: str) -> list[str]:
+    splitter = ClauseSplitter()
+    clauses = [clause for piece in pieces for clause in splitter.feed(piece)]
+    rest = splitter.flush()
+    return [*clauses, rest] if rest else clauses
+
+
+def test_first_clause_ends_at_the_first_pause_after_twelve_characters() -> None:
+    assert split("Well, of course, I can do that, if you like. ") == [
+        "Well, of course, ",
+        *(["I can do that, if you like. "]),
+    ]
+
+
+def test_later_clauses_are_sentences() -> None:
+    assert split("I think it is, yes. It is late, dark, and cold. Go home! ")[1:] == [
+        "yes. ",
+        "It is late, dark, and cold. ",
+        "Go home! ",
+    ]
+
+
+def test_first_clause_without_punctuation_ends_after_ten_words() -> None:
+    first, *_ = split("one two three four five six seven eight nine ten eleven twelve")
+    assert len(first.split()) == FIRST_WORDS
+
+
+def test_nothing_is_given_before_the_space_that_proves_the_end() -> None:
+    splitter = ClauseSplitter()
+    assert splitter.feed("The price is exactly 3.") == []
+    assert splitter.feed("50 euros.") == []
+    assert splitter.flush() == "The price is exactly 3.50 euros."
+
+
+@pytest.mark.parametrize("title", ["Dr.", "Mr.", "e.g.", "J.", "(Prof."])
+def test_an_abbreviation_ends_nothing(title: str) -> None:
+    assert split(f"I have met {title} Smith today. Really. ")[0] == f"I have met {title} Smith today. "
+
+
+def test_a_sentence_may_end_in_the_word_i() -> None:
+    assert split("It is of course I. Who else? ")[0] == "It is of course I. "
+
+
+def test_quotation_marks_stay_with_their_sentence() -> None:
+    assert split('It says "platform nine." Then it ends. ')[0] == 'It says "platform nine." '
+
+
+def test_scripts_without_spaces_are_cut_at_their_own_marks() -> None:
+    assert split("今天天气很好，我们去公园吧。你觉得呢？") == [
+        "今天天气很好，",
+        "我们去公园吧。",
+        "你觉得呢？",
+    ]
+
+
+def test_a_sentence_without_end_is_cut_at_its_last_pause() -> None:
+    clauses = split("Yes, of course, " + "and so on and on, " * 20)
+    assert len(clauses) > 2
+    assert all(len(clause) <= MAX_CHARACTERS for clause in clauses)
+    assert all(clause.endswith(", ") for clause in clauses)
+
+
+@given(st.lists(st.text(alphabet="aI .,!?…\"')。，\n1é", max_size=30), max_size=40))
+def test_clauses_put_together_are_the_text(pieces: list[str]) -> None:
+    clauses = split(*pieces)
+    assert "".join(clauses) == "".join(pieces)
+    assert all(clauses)
+
+
+@given(st.text(alphabet="ab .,!?。", max_size=120), st.integers(1, 7))
+def test_sentences_do_not_depend_on_how_the_text_is_cut_up_except_where_it_ends(text: str, size: int) -> None:
+    words = text.split()
+    pieces = [text[i : i + size] for i in range(0, len(text), size)]
+    assert "".join(split(*pieces)).split() == words

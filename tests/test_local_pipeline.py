@@ -1,0 +1,327 @@
+"""The pipeline with stand-ins for its models."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from visavis.audio import RATE, Pcm, encode_wav
+from visavis.errors import EngineLost
+from visavis.local.contract import Ask, Audio, End, Piece, Sound, Text, Transcript, Turn
+from visavis.local.language import Counts
+from visavis.local.pipeline import Pipeline
+from visavis.local.prompt import EXAMPLES, Messages
+from visavis.local.sight import View
+from visavis.local.stage import Stage
+from visavis.local.whisper import Heard
+
+WAIT_S = 10.0
+
+
+@dataclass
+class Ears:
+    """Hears what the first sample of the sound stands for."""
+
+    says: dict[int, Heard] = field(default_factory=dict)
+    heard: list[int] = field(default_factory=list)
+    hold: threading.Event | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def recognise(self, pcm: Pcm, *, hint: str | None = None, stop: threading.Event | None = None) -> Heard:
+        assert stop is not None
+        self.heard.append(int(pcm[0]))
+        if self.hold is not None:
+            self.hold.set()
+            assert stop.wait(WAIT_S)
+            self.stopped.set()
+        return self.says[int(pcm[0])]
+
+
+@dataclass
+class Eyes:
+    view: View | None = None
+    looked: int = 0
+
+    def look(self, jpegs: tuple[bytes, ...], stop: threading.Event) -> View | None:
+        self.looked += 1
+        return self.view
+
+
+@dataclass
+class Model:
+    """Answers with fixed pieces; `endless` goes on until it is stopped."""
+
+    pieces: tuple[str, ...] = ("Hello there my friend. ", "How are", " you today?")
+    endless: bool = False
+    prompts: list[Messages] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    stage: Stage = field(default_factory=lambda: Stage("language"))
+    failure: Exception | None = None
+
+    async def reply(
+        self, messages: Messages, *, caller: str, max_tokens: int, temperature: float | None
+    ) -> AsyncGenerator[str | Counts, None]:
+        self.prompts.append(messages)
+        self.limits.append(max_tokens)
+
+        def work(emit: Callable[[str | Counts], bool]) -> None:
+            for piece in self.pieces:
+                emit(piece)
+            if self.failure is not None:
+                raise self.failure
+            while self.endless:
+                if emit("and so on and on. "):
+                    self.stopped.set()
+                    return
+                self.stopped.wait(0.001)
+            emit(Counts(11, 7, "stop"))
+
+        async with aclosing(self.stage.stream(caller, work)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def aclose(self) -> None:
+        await self.stage.aclose()
+
+
+@dataclass
+class Voice:
+    """Speaks each letter for 50 ms."""
+
+    languages: frozenset[str] = frozenset({"en", "de"})
+    said: list[tuple[str, str]] = field(default_factory=list)
+
+    async def say(self, text: str, language: str, caller: str) -> Pcm:
+        self.said.append((text, language))
+        return np.ones(len(text) * RATE // 20, np.int16)
+
+    async def aclose(self) -> None:
+        pass
+
+
+@dataclass
+class Engine:
+    ears: Ears = field(default_factory=Ears)
+    eyes: Eyes = field(default_factory=Eyes)
+    model: Model = field(default_factory=Model)
+    voice: Voice = field(default_factory=Voice)
+
+    def __post_init__(self) -> None:
+        self.pipeline = Pipeline(self.ears, self.eyes, self.model, self.voice, max_tokens=70)
+
+    async def answer(self, *turns: Turn, caller: str = "call", **more: object) -> list[Piece]:
+        ask = Ask(turns, caller=caller, **more)  # type: ignore[arg-type]  # of the tests' own making
+        async with aclosing(self.pipeline.respond(ask)) as pieces:
+            return [piece async for piece in pieces]
+
+    def line(self, at: int = -1) -> str:
+        """What the model was told last."""
+        return self.model.prompts[at][-1]["content"]
+
+
+@pytest.fixture
+async def engine() -> AsyncGenerator[Engine, None]:
+    engine = Engine()
+    yield engine
+    await engine.pipeline.aclose()
+
+
+async def drain(pieces: AsyncGenerator[Piece, None]) -> None:
+    async for _ in pieces:
+        pass
+
+
+def sound(number: int) -> Sound:
+    return Sound(encode_wav(np.full(1600, number, np.int16), 16_000), f"key{number}")
+
+
+def spoken(number: int, **more: object) -> Turn:
+    return Turn("user", sounds=(sound(number),), **more)  # type: ignore[arg-type]  # of the tests' own making
+
+
+async def test_a_reply_comes_as_transcript_then_texts_each_before_its_sound_then_the_end(
+    engine: Engine,
+) -> None:
+    engine.ears.says[1] = Heard("Hi.", "en")
+    pieces = await engine.answer(spoken(1))
+    kinds = [type(piece).__name__ for piece in pieces]
+    assert kinds == ["Transcript", "Text", "Audio", "Audio", "Audio", "Text", "Audio", "Audio", "End"]
+    assert pieces[0] == Transcript("Hi.")
+    assert [piece.text for piece in pieces if isinstance(piece, Text)] == [
+        "Hello there my friend. ",
+        "How are you today?",
+    ]
+    assert pieces[-1] == End("stop", 11, 7)
+
+
+async def test_sound_comes_in_short_pieces_that_lose_nothing(engine: Engine) -> None:
+    lengths = [len(p.pcm) for p in await engine.answer(Turn("user", "Hi.")) if isinstance(p, Audio)]
+    assert max(lengths) <= RATE // 2
+    assert sum(lengths) == (len("Hello there my friend. ") + len("How are you today?")) * RATE // 20
+
+
+async def test_text_alone_comes_as_it_is_made_and_nothing_is_spoken(engine: Engine) -> None:
+    pieces = await engine.answer(Turn("user", "Hi."), speak=False)
+    assert [piece.text for piece in pieces if isinstance(piece, Text)] == list(engine.model.pieces)
+    assert engine.voice.said == []
+
+
+async def test_a_noise_gets_an_empty_transcript_and_no_answer(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("", "en")
+    assert await engine.answer(spoken(1)) == [Transcript(""), End()]
+    assert engine.model.prompts == []
+
+
+async def test_length_is_bounded_by_the_setting_and_the_request(engine: Engine) -> None:
+    await engine.answer(Turn("user", "Hi."), max_tokens=512)
+    await engine.answer(Turn("user", "Hi."), max_tokens=5)
+    assert engine.model.limits == [70, 5]
+
+
+async def test_a_sound_is_recognised_once_however_often_it_is_sent(engine: Engine) -> None:
+    engine.ears.says |= {1: Heard("One.", "en"), 2: Heard("Two.", "en")}
+    await engine.answer(spoken(1))
+    await engine.answer(spoken(1), Turn("assistant", "Yes."), spoken(2))
+    assert engine.ears.heard == [1, 2]
+    assert [m["content"] for m in engine.model.prompts[1][-3:]] == ["One.", "Yes.", "Two."]
+
+
+async def test_what_was_never_heard_of_the_history_is_recognised_then(engine: Engine) -> None:
+    engine.ears.says |= {1: Heard("One.", "en"), 2: Heard("Two.", "en")}
+    await engine.answer(spoken(1), Turn("assistant", "Yes."), spoken(2))
+    assert sorted(engine.ears.heard) == [1, 2]
+    assert engine.model.prompts[0][-3]["content"] == "One."
+
+
+async def test_each_prompt_begins_with_the_one_before(engine: Engine) -> None:
+    engine.eyes.view = View("bright", ("red",), ("EXIT",))
+    engine.ears.says |= {1: Heard("What does the sign say?", "en"), 2: Heard("Danke!", "de")}
+    talk: list[Turn] = [Turn("system", "Be kind."), spoken(1, jpegs=(b"jpeg",))]
+    await engine.answer(*talk)
+    said = "".join(engine.model.pieces)
+    # The caller sends what it read and heard: no notes.
+    talk = [talk[0], Turn("user", "What does the sign say?"), Turn("assistant", said), spoken(2)]
+    await engine.answer(*talk)
+    talk = [*talk[:3], Turn("user", "Danke!"), Turn("assistant", said), Turn("user", "Bye.")]
+    await engine.answer(*talk)
+    first, second, third = engine.model.prompts
+    assert second[: len(first)] == first
+    assert third[: len(second)] == second
+    assert first[-1]["content"] == '[Camera: bright, mostly red, words: "EXIT"]\nWhat does the sign say?'
+
+
+async def test_two_calls_do_not_share_their_notes(engine: Engine) -> None:
+    engine.eyes.view = View("bright", ("red",), ("SECRET",))
+    await engine.answer(Turn("user", "What do you see?", jpegs=(b"jpeg",)), caller="one")
+    history = (Turn("user", "What do you see?"), Turn("assistant", "A word."), Turn("user", "Which?"))
+    await engine.answer(*history, caller="two")
+    assert all("SECRET" not in message["content"] for message in engine.model.prompts[1])
+
+
+async def test_the_camera_is_looked_at_only_when_the_words_can_be_about_it(engine: Engine) -> None:
+    engine.eyes.view = View("dim", (), ())
+    await engine.answer(Turn("user", "What is the capital of France?", jpegs=(b"jpeg",)))
+    assert (engine.eyes.looked, engine.line()) == (0, "What is the capital of France?")
+    await engine.answer(Turn("user", "What is this?", jpegs=(b"jpeg",)))
+    assert (engine.eyes.looked, engine.line()) == (1, "[Camera: dim, no words]\nWhat is this?")
+
+
+async def test_a_camera_that_sends_nothing_is_said_to_be_off(engine: Engine) -> None:
+    await engine.answer(Turn("user", "Can you see me?"))
+    assert engine.line() == "[Camera: off]\nCan you see me?"
+    await engine.answer(Turn("user", "What is this about?"))
+    assert engine.line() == "What is this about?"
+    await engine.answer(Turn("user", "Can you see me?", jpegs=(b"broken",)))
+    assert engine.line() == "[Camera: off]\nCan you see me?"
+
+
+async def test_the_reply_is_in_the_language_that_was_heard(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("Wie geht es dir?", "de")
+    await engine.answer(spoken(1))
+    assert engine.line() == "[Answer in German]\nWie geht es dir?"
+    assert {language for _, language in engine.voice.said} == {"de"}
+
+
+async def test_going_back_to_english_is_said_once(engine: Engine) -> None:
+    engine.ears.says |= {1: Heard("Wie geht es dir?", "de"), 2: Heard("Fine.", "en"), 3: Heard("Good.", "en")}
+    for number in (1, 2, 3):
+        await engine.answer(spoken(number))
+    assert engine.line(1) == "[Answer in English]\nFine."
+    assert engine.line(2) == "Good."
+
+
+async def test_a_language_without_a_voice_is_answered_in_english_but_written_as_it_is(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("お元気ですか", "ja")
+    await engine.answer(spoken(1))
+    assert engine.line() == "[Answer in English]\nお元気ですか"
+    assert {language for _, language in engine.voice.said} == {"en"}
+    await engine.answer(spoken(1), speak=False)
+    assert engine.line() == "[Answer in Japanese]\nお元気ですか"
+
+
+async def test_a_history_beyond_the_context_loses_its_oldest(engine: Engine) -> None:
+    talk = [Turn("user" if i % 2 == 0 else "assistant", f"{i} " + "word " * 40) for i in range(400)]
+    await engine.answer(Turn("system", "Be kind."), *talk, Turn("user", "And now?"))
+    prompt = engine.model.prompts[0]
+    assert prompt[0]["role"] == "system"
+    assert prompt[2 * len(EXAMPLES) + 1]["content"] == "Be kind."
+    assert prompt[-1]["content"] == "And now?"
+    assert prompt[-2]["content"].startswith("399 ")
+    assert sum(len(message["content"]) for message in prompt) < 3 * 4096
+
+
+async def test_a_failure_of_the_model_is_raised_after_what_was_said(engine: Engine) -> None:
+    engine.model.failure = EngineLost("gone")
+    pieces = engine.pipeline.respond(Ask((Turn("user", "Hi."),)))
+    got = await anext(pieces)
+    with pytest.raises(EngineLost):
+        await drain(pieces)
+    assert got == Text("Hello there my friend. ")
+
+
+async def test_cancelling_while_it_listens_stops_the_listening(engine: Engine) -> None:
+    engine.ears.hold = threading.Event()
+    engine.ears.says[1] = Heard("Hi.", "en")
+    task = asyncio.create_task(engine.answer(spoken(1)))
+    assert await asyncio.to_thread(engine.ears.hold.wait, WAIT_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(engine.ears.stopped.wait, WAIT_S)
+    assert engine.model.prompts == []
+    engine.ears.hold = None
+    assert (await engine.answer(spoken(1)))[0] == Transcript("Hi."), "what was cut short is not remembered"
+
+
+async def test_closing_while_it_speaks_stops_the_model(engine: Engine) -> None:
+    engine.model.endless = True
+    async with aclosing(engine.pipeline.respond(Ask((Turn("user", "Hi."),)))) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Audio):
+                break
+    assert await asyncio.to_thread(engine.model.stopped.wait, WAIT_S)
+
+
+async def test_two_callers_at_once_get_their_own_replies(engine: Engine) -> None:
+    engine.ears.says |= {1: Heard("One.", "en"), 2: Heard("Two.", "en")}
+    one, two = await asyncio.gather(
+        engine.answer(spoken(1), caller="one"), engine.answer(spoken(2), caller="two")
+    )
+    assert (one[0], two[0]) == (Transcript("One."), Transcript("Two."))
+    assert sorted(prompt[-1]["content"] for prompt in engine.model.prompts) == ["One.", "Two."]
+
+
+async def test_warming_leaves_no_trace(engine: Engine) -> None:
+    await engine.pipeline.warm("Be kind.")
+    assert engine.model.limits == [1]
+    assert engine.model.prompts[0][-2:] == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hello!"},
+    ]
+    await engine.answer(Turn("system", "Be kind."), Turn("user", "Hi."))
+    assert engine.model.prompts[1][:-1] == engine.model.prompts[0][:-1]
