@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import speech
@@ -20,6 +21,11 @@ from visavis.config import LocalConfig
 from visavis.local import models
 
 ROOT = Path(__file__).parents[1]
+
+# Few examples keep the unit tests quick; HYPOTHESIS_PROFILE=thorough looks longer.
+hypothesis.settings.register_profile("quick", max_examples=20, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=500, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

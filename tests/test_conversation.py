@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import SILENCE, VOICE, LevelVad, Network, Reply, Sim
@@ -569,7 +569,6 @@ SHORT = ConversationConfig(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     pauses=st.lists(st.tuples(st.floats(0.1, 3.0), st.floats(0.05, 3.0)), max_size=6),
     replies=st.lists(REPLIES, min_size=1, max_size=5),

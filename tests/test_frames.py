@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.audio import RATE
@@ -38,7 +38,6 @@ def test_keeps_two_frames_a_second_of_any_faster_camera(rate: int) -> None:
     assert len(wanted) == pytest.approx(120, abs=2)
 
 
-@settings(max_examples=40)
 @given(st.lists(st.floats(-1 / 30, 1 / 30), min_size=60, max_size=60))
 def test_keeps_every_frame_of_a_camera_that_sends_at_just_this_rate_with_jitter(jitter: list[float]) -> None:
     sampler = FrameSampler(CONFIG)

@@ -518,4 +518,4 @@ class HistoryMachine(RuleBasedStateMachine):
 
 
 TestHistoryMachine = HistoryMachine.TestCase
-TestHistoryMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestHistoryMachine.settings = settings(stateful_step_count=30)

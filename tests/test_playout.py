@@ -364,7 +364,6 @@ def test_refuses_and_counts_what_is_beyond_the_capacity() -> None:
     assert playout.write(ramp(10), 0.2) == 10
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 1.5), st.floats(0.001, 3.0)), min_size=1, max_size=8),
 )
@@ -461,4 +460,4 @@ class PlayoutMachine(RuleBasedStateMachine):
 
 
 TestPlayoutMachine = PlayoutMachine.TestCase
-TestPlayoutMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestPlayoutMachine.settings = settings(stateful_step_count=30)

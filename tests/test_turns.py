@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.audio import BLOCK, RATE
@@ -523,7 +523,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(LIMITS, st.none() | VADS, STEPS)
 def test_turns_never_overlap_and_every_start_has_its_end(
     limits: TurnConfig, vad: ServerVad | None, steps: list[object]
@@ -567,7 +566,6 @@ def test_turns_never_overlap_and_every_start_has_its_end(
             assert turns.oldest == running
 
 
-@settings(max_examples=60, deadline=None)
 @given(LIMITS, VADS, RUNS, st.integers(2, 30))
 def test_decisions_do_not_hang_on_how_audio_is_cut_up(
     limits: TurnConfig, vad: ServerVad, runs: list[tuple[int, float]], blocks: int
@@ -578,7 +576,6 @@ def test_decisions_do_not_hang_on_how_audio_is_cut_up(
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(VADS, RUNS)
 def test_no_voiced_stretch_long_enough_is_lost(vad: ServerVad, runs: list[tuple[int, float]]) -> None:
     turns = TurnDetector(TurnConfig(), vad)

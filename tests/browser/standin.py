@@ -78,9 +78,9 @@ class StandIn:
 
     async def drop(self) -> None:
         """Close all calls without a word over HTTP."""
-        for peer in self._peers.values():
-            await peer.close()
-        self._peers.clear()
+        while self._peers:
+            # Their callers hang up meanwhile.
+            await self._peers.popitem()[1].close()
 
     def app(self) -> web.Application:
         app = web.Application()

@@ -55,7 +55,12 @@ def speech_started(item_id: str = "item_1") -> dict[str, Any]:
 async def start(page: Page, url: str) -> None:
     await page.go(url)
     await page.click("#start")
-    await page.wait_for("visavis.phase === 'live'")
+    await connected(page)
+
+
+async def connected(page: Page) -> None:
+    """Wait for the call, and until the server has its channel, too."""
+    await page.wait_for("visavis.phase === 'live' && visavis.events.length > 0")
 
 
 async def received(server: StandIn, *types: str) -> list[dict[str, Any]]:
@@ -190,10 +195,7 @@ async def test_blocked_devices_are_named_and_one_can_still_type(served: Served) 
     flags = ("--use-fake-device-for-media-stream", "--deny-permission-prompts")
     async with chromium(flags) as page:
         await start(page, served.url)
-        assert await page.evaluate("visavis.notices") == [
-            "The microphone is blocked",
-            "The camera is blocked",
-        ]
+        assert await page.evaluate("visavis.notices") == ["The microphone and camera are blocked"]
         assert await text_of(page, "#state-text") == "Type to talk"
         assert "a=recvonly" in served.server.posted[0]["sdp"]
         await page.click("#text")
@@ -208,7 +210,7 @@ async def test_blocked_devices_are_named_and_one_can_still_type(served: Served) 
 async def test_a_machine_without_devices_still_calls(page: Page, served: Served) -> None:
     await page.script_first("navigator.mediaDevices.enumerateDevices = async () => []")
     await start(page, served.url)
-    assert await page.evaluate("visavis.notices") == ["No microphone found", "No camera found"]
+    assert await page.evaluate("visavis.notices") == ["No microphone and no camera found"]
     assert "a=recvonly" in served.server.posted[0]["sdp"]
 
 
@@ -241,9 +243,14 @@ async def test_a_camera_in_use_leaves_a_call_with_sound(page: Page, served: Serv
 async def test_plain_http_from_another_host_is_explained(served: Served) -> None:
     flags = (*INVENTED_DEVICES, "--host-resolver-rules=MAP visavis.test 127.0.0.1")
     async with chromium(flags) as page:
-        await start(page, f"http://visavis.test:{served.port}/")
-        assert await page.evaluate("visavis.notices[0]") == "The browser gives this page no microphone"
-        assert "https" in await text_of(page, ".notice")
+        await page.go(f"http://visavis.test:{served.port}/")
+        await page.wait_for("window.visavis")
+        title = "The browser gives this page no microphone and camera"
+        assert await page.evaluate("visavis.notices") == [title]
+        assert "Open this page with https://" in await text_of(page, ".notice")
+        await page.click("#start")
+        await page.wait_for("visavis.phase === 'live'")
+        assert await page.evaluate("visavis.notices") == [title]
 
 
 async def test_sound_that_the_browser_holds_back_waits_for_a_tap(page: Page, served: Served) -> None:
@@ -509,7 +516,7 @@ async def test_it_fits_a_small_phone_and_has_names_for_screen_readers(page: Page
     await page.press("Escape")
 
     await page.click("#start")
-    await page.wait_for("visavis.phase === 'live'")
+    await connected(page)
     server.send(speech_started(), *QUESTION, *REPLY)
     long = {"type": "response.output_audio_transcript.delta", **PART, "delta": " " + "Wort" * 60}
     marks = {"speech_end": 0, "turn_end": 500, "first_text": 700, "first_audio": 900, "first_sent": 12_910}
@@ -533,7 +540,7 @@ async def test_the_keyboard_reaches_every_control_and_shows_where_it_is(page: Pa
     await page.press("Tab")
     assert await page.evaluate("document.activeElement.id") == "start"
     await page.press("Enter")
-    await page.wait_for("visavis.phase === 'live'")
+    await connected(page)
     served.server.send(speech_started(), *QUESTION, *REPLY)
     await page.wait_for("visavis.state === 'speaking'")
     order = []

@@ -1,17 +1,25 @@
 """A real server in this process, and a way to wait for what a call does."""
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
+from speech import silence
 from visavis.app import CALLS, build_app
+from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.calls import Calls
-from visavis.config import Config, SessionConfig
+from visavis.config import Config, RtcConfig, SessionConfig
 from visavis.engine import Delta, Engine, Request
+from visavis.frames import Frame
+from visavis.rtc import OutgoingPeer
 from visavis.session import Session
 from visavis.trace import CallTrace
 from visavis.vad import GatedVad, SileroPool
@@ -75,3 +83,78 @@ class Counted:
 
     async def aclose(self) -> None:
         await self._engine.aclose()
+
+
+class Ear:
+    """A bare caller: says what it is given, keeps what it hears and is told."""
+
+    def __init__(self) -> None:
+        self.to_say: list[Pcm] = []
+        self.heard: list[Pcm] = []
+        self.events: list[dict[str, Any]] = []
+        self.closed_with: str | None = None
+        self.open = False
+
+    def say(self, pcm: Pcm) -> None:
+        self.to_say += [pcm[at : at + BLOCK] for at in range(0, len(pcm) - BLOCK + 1, BLOCK)]
+
+    def kinds(self) -> Counter[str]:
+        return Counter(event["type"] for event in self.events)
+
+    def hears(self) -> bool:
+        return bool(self.heard) and level_dbfs(self.heard[-1]) > -50
+
+    def pull_audio(self) -> Pcm:
+        return self.to_say.pop(0) if self.to_say else silence(BLOCK / RATE)
+
+    def receive_audio(self, pcm: Pcm) -> None:
+        self.heard.append(pcm)
+
+    def wants_frame(self, at: int) -> bool:
+        return False
+
+    def receive_frame(self, frame: Frame) -> None:
+        pass
+
+    def receive_message(self, text: str) -> None:
+        self.events.append(json.loads(text))
+        self.open |= self.events[-1]["type"] == "session.created"
+
+    def channel_opened(self) -> None:
+        pass
+
+    def connected(self) -> None:
+        pass
+
+    def closed(self, reason: str) -> None:
+        self.closed_with = reason
+
+
+class Caller:
+    """A bare caller. `async with` it: the call is up, and hung up at the end."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self.ear = Ear()
+        self.peer = OutgoingPeer(RtcConfig(), self.ear)
+        self._url = url
+        self._http = http
+        self.call_id = ""
+
+    async def __aenter__(self) -> "Caller":
+        await self.connect()
+        return self
+
+    async def connect(self) -> None:
+        url = f"{self._url}/v1/realtime/calls"
+        headers = {"Content-Type": "application/sdp"}
+        async with self._http.post(url, data=await self.peer.offer(), headers=headers) as response:
+            assert response.status == 201, await response.text()
+            self.call_id = response.headers["Location"].rsplit("/", 1)[-1]
+            await self.peer.accept(await response.text())
+        await until(lambda: self.ear.open, "session.created")
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.peer.aclose()
+
+    def send(self, event: dict[str, Any]) -> None:
+        self.peer.send_message(json.dumps(event))

@@ -2,24 +2,19 @@
 
 import asyncio
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import numpy as np
 import pytest
-from kit import Counted, Server, until
+from kit import Caller, Counted, until
 
 from speech import silence, write_wav
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, level_dbfs
 from visavis.caller import call
-from visavis.config import Config, RtcConfig, ServerConfig, TraceConfig
+from visavis.config import Config, ServerConfig, TraceConfig
 from visavis.engine.scripted import Fault, Reply, ScriptedEngine
 from visavis.errors import CallError
-from visavis.frames import Frame
-from visavis.rtc import OutgoingPeer
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("nothing_left")]
 
@@ -29,78 +24,6 @@ LONG = Reply(text="word " * 60, transcript="go on")
 
 def tone(seconds: float, hertz: float) -> Pcm:
     return (8000 * np.sin(np.arange(round(seconds * RATE)) * 2 * np.pi * hertz / RATE)).astype(np.int16)
-
-
-class Ear:
-    """A bare caller: says what it is given, keeps what it hears and is told."""
-
-    def __init__(self) -> None:
-        self.to_say: list[Pcm] = []
-        self.heard: list[Pcm] = []
-        self.events: list[dict[str, Any]] = []
-        self.closed_with: str | None = None
-        self.open = False
-
-    def say(self, pcm: Pcm) -> None:
-        self.to_say += [pcm[at : at + BLOCK] for at in range(0, len(pcm) - BLOCK + 1, BLOCK)]
-
-    def kinds(self) -> Counter[str]:
-        return Counter(event["type"] for event in self.events)
-
-    def hears(self) -> bool:
-        return bool(self.heard) and level_dbfs(self.heard[-1]) > -50
-
-    def pull_audio(self) -> Pcm:
-        return self.to_say.pop(0) if self.to_say else silence(BLOCK / RATE)
-
-    def receive_audio(self, pcm: Pcm) -> None:
-        self.heard.append(pcm)
-
-    def wants_frame(self, at: int) -> bool:
-        return False
-
-    def receive_frame(self, frame: Frame) -> None:
-        pass
-
-    def receive_message(self, text: str) -> None:
-        self.events.append(json.loads(text))
-        self.open |= self.events[-1]["type"] == "session.created"
-
-    def channel_opened(self) -> None:
-        pass
-
-    def connected(self) -> None:
-        pass
-
-    def closed(self, reason: str) -> None:
-        self.closed_with = reason
-
-
-class Connected:
-    """`async with Connected(server, http) as (ear, peer)`: a call that is up, and hung up at the end."""
-
-    def __init__(self, server: Server, http: aiohttp.ClientSession) -> None:
-        self.ear = Ear()
-        self.peer = OutgoingPeer(RtcConfig(), self.ear)
-        self._server = server
-        self._http = http
-        self.call_id = ""
-
-    async def __aenter__(self) -> "Connected":
-        url = f"{self._server.url}/v1/realtime/calls"
-        headers = {"Content-Type": "application/sdp"}
-        async with self._http.post(url, data=await self.peer.offer(), headers=headers) as response:
-            assert response.status == 201, await response.text()
-            self.call_id = response.headers["Location"].rsplit("/", 1)[-1]
-            await self.peer.accept(await response.text())
-        await until(lambda: self.ear.open, "session.created")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.peer.aclose()
-
-    def send(self, event: dict[str, Any]) -> None:
-        self.peer.send_message(json.dumps(event))
 
 
 @pytest.fixture
@@ -149,7 +72,7 @@ async def test_the_camera_is_seen_at_two_pictures_a_second(serve, question: Path
 
 async def test_speech_over_the_answer_silences_it_and_the_next_answer_comes(serve, http, say):
     server = await serve(ScriptedEngine([LONG, Reply(text="Yes.", pcm=tone(0.5, 440))]))
-    async with Connected(server, http) as caller:
+    async with Caller(server.url, http) as caller:
         ear = caller.ear
         ear.say(say(QUESTION))
         await until(ear.hears, "the first answer is heard")
@@ -167,7 +90,7 @@ async def test_speech_over_the_answer_silences_it_and_the_next_answer_comes(serv
 async def test_a_failed_answer_is_told_and_the_next_turn_works(serve, http, say, after):
     broken = replace(LONG, fault=Fault.LOST, fault_after_s=after)
     server = await serve(ScriptedEngine([broken, Reply(text="Back again.", transcript="hello")]))
-    async with Connected(server, http) as caller:
+    async with Caller(server.url, http) as caller:
         ear = caller.ear
         ear.say(say(QUESTION))
         await until(lambda: ear.kinds()["response.done"] == 1, "the failure is told")
@@ -182,7 +105,7 @@ async def test_a_failed_answer_is_told_and_the_next_turn_works(serve, http, say,
 async def test_hanging_up_closes_the_engines_stream_and_leaves_nothing(serve, http, say):
     engine = Counted(ScriptedEngine([replace(LONG, rtf=2.0)]))
     server = await serve(engine)
-    async with Connected(server, http) as caller:
+    async with Caller(server.url, http) as caller:
         caller.ear.say(say(QUESTION))
         await until(lambda: engine.running == 1, "a response runs")
         async with http.delete(f"{server.url}/v1/realtime/calls/{caller.call_id}") as response:
@@ -194,7 +117,7 @@ async def test_hanging_up_closes_the_engines_stream_and_leaves_nothing(serve, ht
 async def test_two_calls_at_once_hear_their_own_answers(serve, http, say):
     replies = [Reply(text="Low.", pcm=tone(2.0, 300)), Reply(text="High.", pcm=tone(2.0, 1500))]
     server = await serve(ScriptedEngine(replies))
-    async with Connected(server, http) as one, Connected(server, http) as two:
+    async with Caller(server.url, http) as one, Caller(server.url, http) as two:
         one.ear.say(say(QUESTION))
         await until(lambda: one.ear.kinds()["response.created"] == 1, "the first is asked")
         two.ear.say(say(QUESTION))
@@ -210,7 +133,7 @@ async def test_two_calls_at_once_hear_their_own_answers(serve, http, say):
 
 async def test_bad_messages_are_answered_with_errors_and_the_call_lives_on(serve, http):
     server = await serve(ScriptedEngine([Reply(text="Fine.")]))
-    async with Connected(server, http) as caller:
+    async with Caller(server.url, http) as caller:
         ear = caller.ear
         for text in ("{", "[]", '{"type":"nonsense","event_id":"e1"}', '{"type":"response.cancel"}'):
             caller.peer.send_message(text)
@@ -225,7 +148,7 @@ async def test_bad_messages_are_answered_with_errors_and_the_call_lives_on(serve
 async def test_a_flood_of_messages_is_refused_and_the_call_lives_on(serve, http):
     config = Config(server=replace(ServerConfig(), max_events_per_s=5.0))
     server = await serve(ScriptedEngine([Reply(text="Fine.")]), config)
-    async with Connected(server, http) as caller:
+    async with Caller(server.url, http) as caller:
         for _ in range(50):
             caller.send({"type": "session.update", "session": {"type": "realtime"}})
         await until(lambda: sum(caller.ear.kinds().values()) >= 51, "all are answered")
@@ -237,14 +160,14 @@ async def test_a_flood_of_messages_is_refused_and_the_call_lives_on(serve, http)
 async def test_a_call_ends_at_its_greatest_length(serve, http):
     config = Config(server=replace(ServerConfig(), max_call_s=1.0))
     server = await serve(ScriptedEngine([Reply()]), config)
-    async with Connected(server, http) as caller:
+    async with Caller(server.url, http) as caller:
         await until(lambda: caller.ear.closed_with is not None or not len(server.calls), "the end")
         await until(lambda: len(server.calls) == 0, "the call is gone")
 
 
 async def test_an_internal_error_ends_its_call_and_no_other(serve, http, say, caplog):
     server = await serve(ScriptedEngine([Reply(text="Fine.", pcm=tone(0.4, 440))]))
-    async with Connected(server, http) as bad, Connected(server, http) as good:
+    async with Caller(server.url, http) as bad, Caller(server.url, http) as good:
 
         class Broken:
             def receive(self, pcm: Pcm) -> float:
@@ -263,7 +186,7 @@ async def test_a_trace_replays_to_the_same(serve, http, say, tmp_path: Path):
 
     config = Config(trace=TraceConfig(dir=tmp_path))
     server = await serve(ScriptedEngine([LONG, replace(LONG, fault=Fault.LOST, fault_after_s=2.3)]), config)
-    async with Connected(server, http) as caller:
+    async with Caller(server.url, http) as caller:
         ear = caller.ear
         ear.say(say(QUESTION))
         await until(ear.hears, "an answer")
