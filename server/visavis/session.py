@@ -103,7 +103,8 @@ class Session:
             await self._peer.aclose()
             self._vad.reset()  # gives back what it borrowed
             await self._trace.aclose()
-            logger.info("%s: call over: %s", self.call_id, self._reason or "cancelled")
+            counts = " ".join(f"{name}={count}" for name, count in self._peer.counts().items() if count)
+            logger.info("%s: call over: %s; %s", self.call_id, self._reason or "cancelled", counts)
 
     def hang_up(self, reason: str) -> None:
         """End the call soon; `run` returns."""
@@ -143,10 +144,8 @@ class Session:
 
     def receive_message(self, text: str) -> None:
         with self._feeding() as now:
-            if not self._has_allowance(now):
-                most = self._config.server.max_events_per_s
-                text = f"More than {most:.0f} events a second; this one was dropped."
-                refusal = ClientEventError(text, code="rate_limit_exceeded")
+            if (refusal := self._refusal(text, now)) is not None:
+                # Before it is read, so there is no event id to echo.
                 self._peer.send_message(self._protocol.encode_error(refusal, echo=False))
                 return
             try:
@@ -238,12 +237,19 @@ class Session:
                 self._trace.timeout(now)
                 self._conversation.handle_timeout(now)
 
-    def _has_allowance(self, now: float) -> bool:
-        """Take one event out of a token bucket that holds one second's worth."""
-        most = self._config.server.max_events_per_s
+    def _refusal(self, text: str, now: float) -> ClientEventError | None:
+        """Tell why a message is not even read: it is too long, or one too many within a second."""
+        server = self._config.server
+        if len(text) > server.max_message:
+            return ClientEventError(
+                f"The message has more than {server.max_message} bytes.", code="message_too_large"
+            )
+        most = server.max_events_per_s
         self._allowance = min(most, self._allowance + (now - self._allowance_at) * most)
         self._allowance_at = now
         if self._allowance < 1:
-            return False
+            return ClientEventError(
+                f"More than {most:.0f} events a second; this one was dropped.", code="rate_limit_exceeded"
+            )
         self._allowance -= 1
-        return True
+        return None

@@ -157,6 +157,16 @@ async def test_a_flood_of_messages_is_refused_and_the_call_lives_on(serve, http)
         assert len(server.calls) == 1
 
 
+async def test_a_message_that_is_too_long_is_refused_and_the_call_lives_on(serve, http):
+    server = await serve(ScriptedEngine([Reply()]), Config(server=replace(ServerConfig(), max_message=1000)))
+    async with Caller(server.url, http) as caller:
+        caller.send({"type": "session.update", "session": {"instructions": "x" * 1000}})
+        await until(lambda: caller.ear.kinds()["error"] == 1, "an error")
+        assert caller.ear.events[-1]["error"]["code"] == "message_too_large"
+        caller.send({"type": "session.update", "session": {"instructions": "x"}})
+        await until(lambda: caller.ear.kinds()["session.updated"] == 1, "the next one is obeyed")
+
+
 async def test_a_call_ends_at_its_greatest_length(serve, http):
     config = Config(server=replace(ServerConfig(), max_call_s=1.0))
     server = await serve(ScriptedEngine([Reply()]), config)
