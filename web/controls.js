@@ -104,7 +104,7 @@ export class Controls extends EventTarget {
     const hadFocus = document.activeElement;
     this.#start.hidden = inSession;
     setWords(this.#start, phase === "ended" ? "Start a new call" : "Start the call");
-    byId("welcome", HTMLElement).hidden = inSession || hasCaptions;
+    byId("welcome", HTMLElement).hidden = phase !== "idle" || hasCaptions;
     byId("devices-early", HTMLElement).hidden = inSession;
     byId("controls", HTMLElement).hidden = !inSession;
     byId("talk", HTMLElement).hidden = !inSession && !hasCaptions;

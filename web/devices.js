@@ -2,9 +2,14 @@
 
 /** @typedef {"microphone" | "camera"} Device */
 /** @typedef {"denied" | "missing" | "busy" | "insecure" | "unsupported" | "failed"} Reason */
-/** @typedef {{device: Device, reason: Reason}} DeviceProblem */
+/** @typedef {{devices: Device[], reason: Reason}} DeviceProblem */
 /** @typedef {{id: string, label: string}} Choice */
-/** @typedef {{microphone: MediaStreamTrack | null, camera: MediaStreamTrack | null, problems: DeviceProblem[]}} Capture */
+/**
+ * @typedef {object} Capture
+ * @property {MediaStreamTrack | null} microphone
+ * @property {MediaStreamTrack | null} camera
+ * @property {Map<Reason, Device[]>} problems what could not be had, and why
+ */
 
 const MICROPHONE = { echoCancellation: true, noiseSuppression: true, autoGainControl: true };
 /** Enough to read a page held up to it; more would be scaled down before the model sees it. */
@@ -72,7 +77,7 @@ export class Devices extends EventTarget {
     if (closings !== this.#closings) return;
     if (microphone) this.#use("microphone", microphone);
     if (camera) this.#use("camera", camera);
-    for (const problem of problems) this.#tell("problem", problem);
+    for (const [reason, failed] of problems) this.#tell("problem", { devices: failed, reason });
   }
 
   /** @param {Device} device */
@@ -109,7 +114,7 @@ export class Devices extends EventTarget {
     if (track !== this.#tracks[device]) return;
     this.#use(device, null);
     if (device === "microphone") void this.open({ microphone: "" });
-    else this.#tell("problem", { device, reason: "missing" });
+    else this.#tell("problem", { devices: [device], reason: "missing" });
   }
 
   /**
@@ -122,7 +127,7 @@ export class Devices extends EventTarget {
 }
 
 /** Why no device can be opened at all, or null. */
-function obstacle() {
+export function obstacle() {
   // Typed as always there; over plain http from another machine it is not.
   if (/** @type {MediaDevices | undefined} */ (navigator.mediaDevices)) return null;
   return window.isSecureContext ? "unsupported" : "insecure";
@@ -136,24 +141,24 @@ function obstacle() {
  */
 async function capture(wanted) {
   /** @type {Capture} */
-  const result = { microphone: null, camera: null, problems: [] };
+  const result = { microphone: null, camera: null, problems: new Map() };
   let devices = /** @type {Device[]} */ (Object.keys(wanted));
   const none = obstacle();
   if (none) {
-    result.problems = devices.map((device) => ({ device, reason: none }));
+    result.problems.set(none, devices);
     return result;
   }
   const present = await listDevices();
   devices = devices.filter((device) => {
     if (present[device].length) return true;
-    result.problems.push({ device, reason: "missing" });
+    note(device, "missing", result);
     return false;
   });
   if (devices.length === 0) return result;
   try {
     take(await open(devices, wanted), result);
   } catch (error) {
-    if (devices.length === 1) result.problems.push({ device: devices[0], reason: reasonOf(error) });
+    if (devices.length === 1) note(devices[0], reasonOf(error), result);
     // Together they failed; one of them may well work, but a refusal is not asked about again.
     else for (const device of devices) await openOne(device, wanted, error, result);
   }
@@ -168,13 +173,13 @@ async function capture(wanted) {
  */
 async function openOne(device, wanted, error, result) {
   if (reasonOf(error) === "denied" && (await permission(device)) !== "granted") {
-    result.problems.push({ device, reason: "denied" });
+    note(device, "denied", result);
     return;
   }
   try {
     take(await open([device], wanted), result);
   } catch (single) {
-    result.problems.push({ device, reason: reasonOf(single) });
+    note(device, reasonOf(single), result);
   }
 }
 
@@ -205,6 +210,15 @@ function prefer(id) {
 function take(stream, result) {
   result.microphone ??= stream.getAudioTracks()[0] ?? null;
   result.camera ??= stream.getVideoTracks()[0] ?? null;
+}
+
+/**
+ * @param {Device} device
+ * @param {Reason} reason
+ * @param {Capture} result
+ */
+function note(device, reason, { problems }) {
+  problems.set(reason, [...(problems.get(reason) ?? []), device]);
 }
 
 /** @param {unknown} error */

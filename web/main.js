@@ -3,7 +3,7 @@
 import { Call, HungUp } from "./call.js";
 import { Captions } from "./captions.js";
 import { Controls } from "./controls.js";
-import { Devices, listDevices } from "./devices.js";
+import { Devices, listDevices, obstacle } from "./devices.js";
 import { Dialer, GivenUp } from "./dial.js";
 import { byId } from "./dom.js";
 import { Face } from "./face.js";
@@ -30,6 +30,8 @@ const ERROR_MS = 8_000;
 /** Captions that a new call is reminded of after a loss. */
 const REMINDED = 20;
 const EVENTS_KEPT = 200;
+/** Key of a notice about microphone and camera together; one about either has that name. */
+const BOTH = "devices";
 
 /** @type {Record<Look, string>} */
 const WORDS = {
@@ -40,7 +42,7 @@ const WORDS = {
   thinking: "Thinking",
   speaking: "Speaking",
   waiting: "Waiting to try again",
-  trouble: "The call has ended",
+  trouble: "Something is wrong",
 };
 
 class CallPage {
@@ -104,7 +106,10 @@ class CallPage {
     if (!("RTCPeerConnection" in window)) {
       controls.disableStart();
       this.#notices.show("browser", { ...NO_WEBRTC, lasting: true });
+      return;
     }
+    const reason = obstacle();
+    if (reason) this.#deviceFailed({ devices: ["microphone", "camera"], reason });
   }
 
   /** What there is to see, for tests and the curious. */
@@ -363,7 +368,7 @@ class CallPage {
 
   /** @param {Device[]} devices */
   async #openDevices(devices) {
-    this.#notices.hide(...devices);
+    this.#notices.hide(...devices, BOTH);
     await this.#devices.open(Object.fromEntries(devices.map((device) => [device, this.#controls.chosen(device)])));
     // Only now does the browser tell their names.
     await this.#showDevices();
@@ -403,11 +408,11 @@ class CallPage {
 
   /** @param {DeviceProblem} problem */
   #deviceFailed(problem) {
-    const { device, reason } = problem;
+    const { devices, reason } = problem;
     const hopeless = reason === "insecure" || reason === "unsupported";
     /** @type {Notice["actions"]} */
-    const actions = hopeless ? {} : { "Try again": () => this.#openDevices([device]) };
-    this.#notices.show(device, { ...explainDevice(problem), actions });
+    const actions = hopeless || !this.#inSession ? {} : { "Try again": () => this.#openDevices(devices) };
+    this.#notices.show(devices.length > 1 ? BOTH : devices[0], { ...explainDevice(problem), actions });
   }
 
   async #useSpeaker() {

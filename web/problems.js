@@ -8,30 +8,35 @@
  * @param {DeviceProblem} problem
  * @returns {Explanation}
  */
-export function explainDevice({ device, reason }) {
-  const meanwhile = device === "microphone" ? "Meanwhile you can type." : "The call goes on with sound only.";
+export function explainDevice({ devices, reason }) {
+  const both = devices.length > 1;
+  const name = both ? "microphone and camera" : devices[0];
+  const meanwhile = devices.includes("microphone") ? "Meanwhile you can type." : "Calls work with sound alone.";
   switch (reason) {
     case "denied":
       return {
-        title: `The ${device} is blocked`,
-        advice: `Allow it for this page: the icon beside the address opens the permissions. If it is allowed there, look in the privacy settings of the system. ${meanwhile}`,
+        title: `The ${name} ${both ? "are" : "is"} blocked`,
+        advice: `The icon beside the address opens the permissions of this page: allow ${both ? "them" : "it"} there. If that is done, look in the privacy settings of the system. ${meanwhile}`,
       };
     case "missing":
-      return { title: `No ${device} found`, advice: `Plug one in, then choose it under Devices. ${meanwhile}` };
+      return {
+        title: `No ${both ? "microphone and no camera" : name} found`,
+        advice: `Plug one in, then try again, or choose another one under Devices. ${meanwhile}`,
+      };
     case "busy":
       return {
-        title: `The ${device} is in use or does not answer`,
-        advice: `Close other programs that use it, or choose another one under Devices. ${meanwhile}`,
+        title: `The ${name} ${both ? "are in use or do" : "is in use or does"} not answer`,
+        advice: `Close other programs that use ${both ? "them" : "it"}, or choose another one under Devices. ${meanwhile}`,
       };
     case "insecure":
       return {
-        title: `The browser gives this page no ${device}`,
+        title: `The browser gives this page no ${name}`,
         advice: `Pages from another machine get one only over https. Open this page with https://, or on the machine itself as http://localhost. ${meanwhile}`,
       };
     case "unsupported":
-      return { title: `This browser offers no ${device}`, advice: `A current Firefox, Chrome, Edge or Safari does. ${meanwhile}` };
+      return { title: `This browser offers no ${name}`, advice: `A current Firefox, Chrome, Edge or Safari does. ${meanwhile}` };
     case "failed":
-      return { title: `The ${device} could not be opened`, advice: `Try again, or choose another one under Devices. ${meanwhile}` };
+      return { title: `The ${name} could not be opened`, advice: `Try again, or choose another one under Devices. ${meanwhile}` };
   }
 }
 

@@ -143,7 +143,7 @@ function allMarks({ marks, kind, submitted, heard }) {
   if (heard === null || submitted === null) return marks;
   // The page learns of the end of the turn when the server does; so the two clocks meet there.
   const offset = kind === "typed" ? (marks.request ?? 0) : (marks.turn_end ?? 0);
-  return { ...marks, heard: Math.round(offset + heard - submitted) };
+  return { ...marks, heard: Math.max(0, Math.round(offset + heard - submitted)) };
 }
 
 /** @param {Marks} marks */

@@ -216,6 +216,12 @@ async def test_a_killed_server_is_named_and_found_again_with_the_conversation(tm
             process, _ = await spawn(port)
             await page.wait_for("visavis.phase === 'live'", timeout_s=20)
             assert await page.evaluate("visavis.notices.length") == 0
+            # The new server confirms what it is reminded of, and nothing is shown twice.
+            await page.wait_for(
+                """visavis.events.filter(({type, item}) => type === "conversation.item.added"
+                  && item.content[0]?.text === "My name is Ada.").length === 2"""
+            )
+            assert await page.evaluate("visavis.captions.length") == 2
             assert "error" not in await page.evaluate("visavis.events.map(({type}) => type)")
         finally:
             if process.returncode is None:
