@@ -212,32 +212,48 @@ async def test_each_prompt_begins_with_the_one_before(engine: Engine) -> None:
     first, second, third = engine.model.prompts
     assert second[: len(first)] == first
     assert third[: len(second)] == second
-    assert first[-1]["content"] == '[Camera: bright, mostly red, words: "EXIT"]\nWhat does the sign say?'
+    facts = 'on, only colours and words known: bright, mostly red, words: "EXIT"'
+    assert first[-1]["content"] == f"[Camera {facts}]\nWhat does the sign say?"
 
 
 async def test_two_calls_do_not_share_their_notes(engine: Engine) -> None:
     engine.eyes.view = View("bright", ("red",), ("SECRET",))
-    await engine.answer(Turn("user", "What do you see?", jpegs=(b"jpeg",)), caller="one")
-    history = (Turn("user", "What do you see?"), Turn("assistant", "A word."), Turn("user", "Which?"))
+    await engine.answer(Turn("user", "What does it say?", jpegs=(b"jpeg",)), caller="one")
+    history = (Turn("user", "What does it say?"), Turn("assistant", "A word."), Turn("user", "Which?"))
     await engine.answer(*history, caller="two")
     assert all("SECRET" not in message["content"] for message in engine.model.prompts[1])
 
 
 async def test_the_camera_is_looked_at_only_when_the_words_can_be_about_it(engine: Engine) -> None:
-    engine.eyes.view = View("dim", (), ())
+    engine.eyes.view = View("dim", ("grey",), ())
     await engine.answer(Turn("user", "What is the capital of France?", jpegs=(b"jpeg",)))
     assert (engine.eyes.looked, engine.line()) == (0, "What is the capital of France?")
-    await engine.answer(Turn("user", "What is this?", jpegs=(b"jpeg",)))
-    assert (engine.eyes.looked, engine.line()) == (1, "[Camera: dim, no words]\nWhat is this?")
+    await engine.answer(Turn("user", "Is this written well?", jpegs=(b"jpeg",)))
+    line = "[Camera on, only colours and words known: dim, mostly grey, no words]\nIs this written well?"
+    assert (engine.eyes.looked, engine.line()) == (1, line)
 
 
 async def test_a_camera_that_sends_nothing_is_said_to_be_off(engine: Engine) -> None:
-    await engine.answer(Turn("user", "Can you see me?"))
-    assert engine.line() == "[Camera: off]\nCan you see me?"
+    await engine.answer(Turn("user", "Can you read my sign?"))
+    assert engine.line() == "[Camera off]\nCan you read my sign?"
     await engine.answer(Turn("user", "What is this about?"))
     assert engine.line() == "What is this about?"
-    await engine.answer(Turn("user", "Can you see me?", jpegs=(b"broken",)))
-    assert engine.line() == "[Camera: off]\nCan you see me?"
+    await engine.answer(Turn("user", "Can you read it?", jpegs=(b"broken",)))
+    assert engine.line() == "[Camera off]\nCan you read it?"
+
+
+async def test_who_asks_for_people_or_things_in_view_gets_what_is_known_and_no_invention(
+    engine: Engine,
+) -> None:
+    engine.eyes.view = View("bright", ("grey", "blue"), ("Room 204",))
+    pieces = await engine.answer(Turn("user", "What am I holding?", jpegs=(b"jpeg",)))
+    assert "".join(piece.text for piece in pieces if isinstance(piece, Text)) == (
+        "I can't make out people or things, only colours and words. "
+        "It is bright, mostly grey and blue, and it says: Room 204."
+    )
+    assert engine.model.prompts == []
+    pieces = await engine.answer(Turn("user", "Can you see me?"), speak=False)
+    assert pieces == [Text("I can't see anything, because your camera is off."), End()]
 
 
 async def test_the_reply_is_in_the_language_that_was_heard(engine: Engine) -> None:

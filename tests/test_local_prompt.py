@@ -7,7 +7,7 @@ def test_instructions_come_after_what_is_always_the_same() -> None:
 
 
 def test_notes_stand_in_brackets_before_the_words() -> None:
-    assert note("off", "de") == "[Camera: off]\n[Answer in German]\n"
+    assert note("off", "de") == "[Camera off]\n[Answer in German]\n"
     assert note(None, None) == ""
 
 

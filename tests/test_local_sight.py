@@ -80,8 +80,13 @@ def test_brightness_is_named(value: int, name: str) -> None:
 
 def test_a_view_is_one_line_with_the_words_quoted() -> None:
     view = View("bright", ("grey", "blue", "red"), ("MEETING AT 3 PM", "Room 204"))
-    assert view.describe() == 'bright, mostly grey and blue, also red, words: "MEETING AT 3 PM", "Room 204"'
-    assert View("dim", (), ()).describe() == "dim, no words"
+    assert view.describe() == (
+        "on, only colours and words known: bright, mostly grey and blue, also red, "
+        'words: "MEETING AT 3 PM", "Room 204"'
+    )
+    assert (
+        View("dim", ("red",), ()).describe() == "on, only colours and words known: dim, mostly red, no words"
+    )
 
 
 def test_words_in_view_cannot_leave_their_quotation() -> None:

@@ -12,11 +12,12 @@ from typing import Protocol
 
 from ..audio import RATE, Pcm
 from . import tongues
+from .candour import asks_for_things, honest_answer
 from .clauses import ClauseSplitter
 from .contract import Ask, Audio, End, Piece, Sound, Text, Transcript, Turn
 from .language import CONTEXT, Counts, LanguageModel
 from .prompt import CallMemory, Messages, note, prefix
-from .sight import NO_CAMERA, About, View, asks_about_sight
+from .sight import About, View, asks_about_sight
 from .stage import Stage
 from .whisper import Heard
 
@@ -63,6 +64,17 @@ class _Said:
     language: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The camera after a look that the words called for."""
+
+    view: View | None
+    "None: it sends nothing, or nothing that can be read."
+
+    def describe(self) -> str:
+        return "off" if self.view is None else self.view.describe()
+
+
 class Pipeline:
     """Serves any number of requests at once; each model works for one at a time, callers in turn."""
 
@@ -94,12 +106,18 @@ class Pipeline:
             if not said.words:  # a noise: nobody asked for an answer
                 yield End()
                 return
-        camera = await self._look(ask, said)
+        seen = await self._look(ask, said)
         seen_at = time.monotonic()
-        messages, reply_language = await self._prompt(ask, said, camera)
+        messages, reply_language = await self._prompt(ask, said, seen)
+        if seen is not None and asks_for_things(said.words, reply_language):
+            reply = _recite(honest_answer(reply_language, seen.view))
+        else:
+            reply = self._model.reply(
+                messages, caller=ask.caller, max_tokens=self._limit(ask), temperature=ask.temperature
+            )
         first_text = first_audio = 0.0
         counts = Counts()
-        async with aclosing(self._clauses(ask, messages)) as clauses:
+        async with aclosing(_clauses(reply, whole=ask.speak)) as clauses:
             async for clause in clauses:
                 if isinstance(clause, Counts):
                     counts = clause
@@ -164,24 +182,26 @@ class Pipeline:
             self._heard.popitem(last=False)
         return heard
 
-    async def _look(self, ask: Ask, said: _Said) -> str | None:
-        """Describe the camera if the words can be about it."""
-        about = asks_about_sight(said.words, said.language)
+    async def _look(self, ask: Ask, said: _Said) -> _Seen | None:
+        """Look at the camera if the words can be about it."""
+        if asks_for_things(said.words, said.language):
+            about = About.YES
+        else:
+            about = asks_about_sight(said.words, said.language)
         jpegs = ask.turns[-1].jpegs
         if about is About.NO or (about is About.MAYBE and not jpegs):
             return None
         if not jpegs:
-            return NO_CAMERA
-        view = await self._seeing.run(ask.caller, lambda stop: self._eyes.look(jpegs, stop))
-        return NO_CAMERA if view is None else view.describe()
+            return _Seen(None)
+        return _Seen(await self._seeing.run(ask.caller, lambda stop: self._eyes.look(jpegs, stop)))
 
-    async def _prompt(self, ask: Ask, said: _Said, camera: str | None) -> tuple[Messages, str]:
+    async def _prompt(self, ask: Ask, said: _Said, seen: _Seen | None) -> tuple[Messages, str]:
         """Write the prompt, and tell the language of the reply."""
         before = self._memory.language(ask.caller) or tongues.ENGLISH
         can_speak = not ask.speak or said.language in self._voice.languages
         language = said.language if can_speak else tongues.ENGLISH
         plain = language == said.language == before == tongues.ENGLISH
-        line = note(camera, None if plain else language) + said.words
+        line = note(None if seen is None else seen.describe(), None if plain else language) + said.words
 
         *earlier, _ = ask.turns
         instructions = [turn.text for turn in earlier if turn.role == "system"]
@@ -199,23 +219,28 @@ class Pipeline:
     def _limit(self, ask: Ask) -> int:
         return self._max_tokens if ask.max_tokens is None else min(self._max_tokens, ask.max_tokens)
 
-    async def _clauses(self, ask: Ask, messages: Messages) -> AsyncGenerator[str | Counts, None]:
-        """Stream the reply in clauses, or as it comes if it is only read; `Counts` last."""
-        splitter = ClauseSplitter()
-        reply = self._model.reply(
-            messages, caller=ask.caller, max_tokens=self._limit(ask), temperature=ask.temperature
-        )
-        async with aclosing(reply) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Counts):
-                    if rest := splitter.flush():
-                        yield rest
-                    yield piece
-                elif ask.speak:
-                    for clause in splitter.feed(piece):
-                        yield clause
-                else:
-                    yield piece
+
+async def _recite(text: str) -> AsyncGenerator[str | Counts, None]:
+    yield text
+    yield Counts()
+
+
+async def _clauses(
+    reply: AsyncGenerator[str | Counts, None], *, whole: bool
+) -> AsyncGenerator[str | Counts, None]:
+    """Stream a reply in clauses if `whole`, else as it comes; `Counts` last."""
+    splitter = ClauseSplitter()
+    async with aclosing(reply) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Counts):
+                if rest := splitter.flush():
+                    yield rest
+                yield piece
+            elif whole:
+                for clause in splitter.feed(piece):
+                    yield clause
+            else:
+                yield piece
 
 
 def _chunks(pcm: Pcm) -> Iterator[Pcm]:

@@ -86,23 +86,18 @@ class View:
 
     brightness: str
     colours: tuple[str, ...]
-    "Largest area first."
+    "One at least, largest area first."
     words: tuple[str, ...]
     "Lines of text as read; untrusted."
 
     def describe(self) -> str:
         """Write it as one line for the language model, the words quoted and bounded."""
-        facts = [self.brightness]
-        if self.colours:
-            facts.append("mostly " + " and ".join(self.colours[:2]))
+        facts = [f"on, only colours and words known: {self.brightness}"]
+        facts.append("mostly " + " and ".join(self.colours[:2]))
         facts += [f"also {colour}" for colour in self.colours[2:3]]
         quoted = ", ".join(f'"{words}"' for words in bounded(self.words))
         facts.append(f"words: {quoted}" if quoted else "no words")
         return ", ".join(facts)
-
-
-NO_CAMERA = "off"
-"Described when the user asks about the view of a camera that sends nothing."
 
 
 class Sight:
@@ -189,7 +184,7 @@ def colours(hsv: Image) -> tuple[str, ...]:
     names[value < 45] = "black"
     found, counts = np.unique(names, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:3]
-    return tuple(str(found[i]) for i in order if counts[i] >= _MAIN_SHARE * len(names))
+    return tuple(str(found[i]) for i in order if i == order[0] or counts[i] >= _MAIN_SHARE * len(names))
 
 
 def is_text(text: str) -> bool:
