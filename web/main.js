@@ -11,7 +11,10 @@ import { Floor } from "./floor.js";
 import { Notices } from "./notices.js";
 import { explainDevice, LONGEST_CALL, NO_WEBRTC, SOUND_BLOCKED, SPEAKER_FAILED } from "./problems.js";
 import { SoundMeter } from "./sound.js";
+import { Status } from "./status.js";
 import { Timings } from "./timings.js";
+import { Voice } from "./voice.js";
+import { ScreenLight } from "./wake.js";
 
 /** @typedef {import("./call.js").WireEvent} WireEvent */
 /** @typedef {import("./devices.js").Device} Device */
@@ -23,8 +26,6 @@ import { Timings } from "./timings.js";
 const KEY = "visavis.key";
 /** So long we show that an answer is coming when a turn has no response yet, or a response no sound. */
 const PATIENCE_MS = 5_000;
-/** Screen readers hear of a state that lasts, not of each flicker; the voice itself tells the rest. */
-const ANNOUNCE_MS = 1_200;
 const METER_MS = 20;
 const ERROR_MS = 8_000;
 /** Captions that a new call is reminded of after a loss. */
@@ -52,10 +53,10 @@ class CallPage {
   #captions = new Captions(byId("captions", HTMLOListElement));
   #timings = new Timings((item) => this.#captions.extra(item));
   #notices = new Notices(byId("notices", HTMLElement));
-  #voice = byId("voice", HTMLAudioElement);
+  #status = new Status();
+  #voice = new Voice();
+  #screen = new ScreenLight();
   #selfView = byId("self-view", HTMLVideoElement);
-  #stateText = byId("state-text", HTMLElement);
-  #announcer = byId("announcer", HTMLElement);
 
   /** @type {Phase} */
   #phase = "idle";
@@ -73,9 +74,6 @@ class CallPage {
   #meter = null;
   #meterTimer = 0;
   #patience = 0;
-  #announceTimer = 0;
-  /** @type {WakeLockSentinel | null} */
-  #wakeLock = null;
   /** @type {WireEvent[]} */
   #events = [];
   #dialer = new Dialer({
@@ -95,12 +93,16 @@ class CallPage {
     controls.addEventListener("text", (event) => this.#say(detailOf(event)));
     controls.addEventListener("device", (event) => this.#changeDevice(detailOf(event)));
     controls.addEventListener("speaker", () => this.#useSpeaker());
+    this.#voice.addEventListener("playing", () => this.#notices.hide("sound"));
+    this.#voice.addEventListener("blocked", () => {
+      const actions = { "Tap to hear": () => this.#voice.retry() };
+      this.#notices.show("sound", { ...SOUND_BLOCKED, actions, lasting: true });
+    });
     this.#devices.addEventListener("changed", (event) => this.#deviceChanged(detailOf(event)));
     this.#devices.addEventListener("problem", (event) => this.#deviceFailed(detailOf(event)));
     navigator.mediaDevices?.addEventListener?.("devicechange", () => this.#showDevices());
     // The page may be kept and come back, but no call outlives it.
     window.addEventListener("pagehide", () => this.#hangUp());
-    document.addEventListener("visibilitychange", () => this.#keepAwake());
     void this.#showDevices();
     this.#show();
     if (!("RTCPeerConnection" in window)) {
@@ -168,7 +170,10 @@ class CallPage {
     this.#callEnding = false;
     this.#unsteady = false;
     call.addEventListener("event", (event) => this.#receive(detailOf(event)));
-    call.addEventListener("stream", (event) => this.#hear(detailOf(event)));
+    call.addEventListener("stream", (event) => {
+      this.#meter?.tap("voice", detailOf(event));
+      void this.#voice.play(detailOf(event));
+    });
     call.addEventListener("unsteady", () => this.#setUnsteady(true));
     call.addEventListener("steady", () => this.#setUnsteady(false));
     call.addEventListener("lost", () => this.#lost());
@@ -182,7 +187,6 @@ class CallPage {
       this.#remind();
       this.#captions.note("Connected again");
     }
-    void this.#keepAwake();
     // Its owner may have found a microphone, or turned the camera, while the call was being made.
     void this.#attach("microphone");
     void this.#attach("camera");
@@ -232,13 +236,11 @@ class CallPage {
     this.#captions.finish();
     this.#devices.closeAll();
     this.#meter?.tap("voice", null);
-    this.#voice.srcObject = null;
+    this.#voice.stop();
     this.#face.level = 0;
     this.#notices.clear();
     this.#look = look;
     this.#setPhase(phase);
-    void this.#wakeLock?.release();
-    this.#wakeLock = null;
   }
 
   get #inSession() {
@@ -305,19 +307,6 @@ class CallPage {
     window.setTimeout(() => this.#notices.hide(key), ERROR_MS);
   }
 
-  /** @param {MediaStream} stream */
-  async #hear(stream) {
-    this.#voice.srcObject = stream;
-    this.#meter?.tap("voice", stream);
-    try {
-      await this.#voice.play();
-      this.#notices.hide("sound");
-    } catch (error) {
-      if (!(error instanceof DOMException) || error.name !== "NotAllowedError") return;
-      this.#notices.show("sound", { ...SOUND_BLOCKED, actions: { "Tap to hear": () => this.#hear(stream) }, lasting: true });
-    }
-  }
-
   #measure() {
     const meter = this.#meter;
     if (!meter) return;
@@ -348,7 +337,7 @@ class CallPage {
   #toggleMute() {
     if (!this.#devices.microphone) return;
     this.#devices.muted = !this.#devices.muted;
-    this.#announce(this.#devices.muted ? "Microphone muted" : "Microphone on");
+    this.#status.announce(this.#devices.muted ? "Microphone muted" : "Microphone on");
     this.#show();
   }
 
@@ -416,11 +405,9 @@ class CallPage {
   }
 
   async #useSpeaker() {
-    try {
-      await this.#voice.setSinkId(this.#controls.chosen("speaker"));
-    } catch {
-      this.#notices.show("speaker", SPEAKER_FAILED);
-    }
+    const usable = await this.#voice.useSpeaker(this.#controls.chosen("speaker"));
+    if (usable) this.#notices.hide("speaker");
+    else this.#notices.show("speaker", SPEAKER_FAILED);
   }
 
   async #showDevices() {
@@ -448,12 +435,8 @@ class CallPage {
     else if (phase === "live") this.#look = this.#floor.state;
     else if (this.#look !== "trouble") this.#look = "idle";
     this.#face.look = this.#look;
-    const words = this.#words();
-    if (words !== this.#stateText.textContent) {
-      this.#stateText.textContent = words;
-      window.clearTimeout(this.#announceTimer);
-      this.#announceTimer = window.setTimeout(() => this.#announce(words), ANNOUNCE_MS);
-    }
+    this.#status.show(this.#words(), this.#look === "hearing" || this.#look === "speaking");
+    this.#screen.kept = phase === "live";
     this.#controls.show({
       phase,
       muted: this.#devices.muted,
@@ -473,22 +456,6 @@ class CallPage {
       if (this.#look === "listening" && this.#devices.muted) return "You are muted";
     }
     return WORDS[this.#look];
-  }
-
-  /** @param {string} words */
-  #announce(words) {
-    // Between reader and microphone: while either side talks, nothing is read into it.
-    if (this.#look !== "hearing" && this.#look !== "speaking") this.#announcer.textContent = words;
-  }
-
-  /** A phone that dims its screen would end the call. */
-  async #keepAwake() {
-    if (this.#phase !== "live" || document.visibilityState !== "visible" || this.#wakeLock?.released === false) return;
-    try {
-      this.#wakeLock = await navigator.wakeLock.request("screen");
-    } catch {
-      // Not offered, or the battery is low: the call goes on without.
-    }
   }
 }
 

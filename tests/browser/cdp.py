@@ -8,7 +8,9 @@ import base64
 import contextlib
 import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -20,6 +22,7 @@ import aiohttp
 
 START_S = 30.0
 COMMAND_S = 20.0
+REMOVE_S = 5.0
 
 FLAGS = (
     "--headless=new",
@@ -181,19 +184,24 @@ def launched(flags: Sequence[str] = ()) -> Iterator[int]:
     executable = shutil.which("chromium")
     if executable is None:
         raise RuntimeError("no chromium (apt-get install chromium)")
-    with tempfile.TemporaryDirectory(prefix="visavis-browser-", ignore_cleanup_errors=True) as profile:
-        command = [executable, *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"]
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
-        try:
-            yield _wait_for_port(Path(profile) / "DevToolsActivePort", process)
-        finally:
-            process.terminate()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    profile = Path(tempfile.mkdtemp(prefix="visavis-browser-"))
+    command = [executable, *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
+    try:
+        yield _wait_for_port(profile / "DevToolsActivePort", process)
+    finally:
+        # Nothing of the profile is wanted, so nobody need tidy up: its processes are a group of their own.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _remove(profile)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder into which processes that are dying may still write."""
+    deadline = time.monotonic() + REMOVE_S
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wait_for_port(file: Path, process: subprocess.Popen[bytes]) -> int:
