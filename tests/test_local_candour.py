@@ -62,7 +62,7 @@ def test_other_questions_are_not(words: str, language: str) -> None:
 
 
 def test_the_answer_tells_what_is_known_and_that_there_is_no_more() -> None:
-    view = View("dim", ("grey", "blue", "red"), ("EXIT", "Room 204"))
+    view = View("dim", ("grey", "blue", "red"), ("EXIT!", "Room 204"))
     assert honest_answer("en", view) == (
         "I can't make out people or things, only colours and words. "
         "It is dim, mostly grey and blue, and it says: EXIT, Room 204."
@@ -85,6 +85,6 @@ def test_a_camera_that_is_off_is_told(language: str) -> None:
 
 
 def test_words_in_view_are_bounded() -> None:
-    view = View("dim", ("red",), tuple(f"line {i}" for i in range(50)))
-    assert "line 3" in honest_answer("en", view)
-    assert "line 4" not in honest_answer("en", view)
+    view = View("dim", ("red",), tuple(f"Line {i}" for i in range(50)))
+    assert "Line 3" in honest_answer("en", view)
+    assert "Line 4" not in honest_answer("en", view)

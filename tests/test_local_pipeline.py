@@ -85,6 +85,11 @@ class Model:
             async for piece in pieces:
                 yield piece
 
+    async def read_ahead(self, messages: Messages, caller: str) -> None:
+        async with aclosing(self.reply(messages, caller=caller, max_tokens=1, temperature=None)) as pieces:
+            async for _ in pieces:
+                pass
+
     async def aclose(self) -> None:
         await self.stage.aclose()
 
@@ -171,6 +176,13 @@ async def test_text_alone_comes_as_it_is_made_and_nothing_is_spoken(engine: Engi
     assert engine.voice.said == []
 
 
+async def test_what_is_written_beside_the_sound_is_no_part_of_the_transcript(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("Translate this.", "en")
+    pieces = await engine.answer(spoken(1, text="Bonjour"))
+    assert pieces[0] == Transcript("Translate this.")
+    assert engine.line() == "Bonjour Translate this."
+
+
 async def test_a_noise_gets_an_empty_transcript_and_no_answer(engine: Engine) -> None:
     engine.ears.says[1] = Heard("", "en")
     assert await engine.answer(spoken(1)) == [Transcript(""), End()]
@@ -251,9 +263,30 @@ async def test_who_asks_for_people_or_things_in_view_gets_what_is_known_and_no_i
         "I can't make out people or things, only colours and words. "
         "It is bright, mostly grey and blue, and it says: Room 204."
     )
-    assert engine.model.prompts == []
+    assert engine.model.limits in ([], [1]), "at most it reads on while nobody waits"
     pieces = await engine.answer(Turn("user", "Can you see me?"), speak=False)
     assert pieces == [Text("I can't see anything, because your camera is off."), End()]
+
+
+async def test_an_answer_by_rule_is_read_into_the_cache_while_nobody_waits(engine: Engine) -> None:
+    pieces = await engine.answer(Turn("user", "Can you see me?"))
+    said = "".join(piece.text for piece in pieces if isinstance(piece, Text))
+    async with asyncio.timeout(WAIT_S):
+        while not engine.model.prompts:  # noqa: ASYNC110 - a task of the pipeline's own
+            await asyncio.sleep(0)
+    assert engine.model.prompts[0][-1] == {"role": "assistant", "content": said}
+    await engine.answer(Turn("user", "Can you see me?"), Turn("assistant", said), Turn("user", "Why?"))
+    assert engine.model.prompts[1][:-1] == engine.model.prompts[0]
+
+
+async def test_reading_ahead_stops_for_the_next_request(engine: Engine) -> None:
+    engine.model.endless = True
+    await engine.answer(Turn("user", "Can you see me?"))
+    async with asyncio.timeout(WAIT_S):
+        while not engine.model.prompts:  # noqa: ASYNC110 - a task of the pipeline's own
+            await asyncio.sleep(0)
+        engine.model.endless = False
+        await engine.answer(Turn("user", "Hi."))
 
 
 async def test_the_reply_is_in_the_language_that_was_heard(engine: Engine) -> None:

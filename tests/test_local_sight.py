@@ -100,6 +100,13 @@ def test_words_in_view_are_bounded() -> None:
     assert sum(map(len, lines)) <= MAX_WORDS_CHARACTERS
 
 
+def test_a_sentence_over_two_lines_is_one() -> None:
+    assert bounded(["Please do not feed the", "ducks.", "Thank you!"]) == [
+        "Please do not feed the ducks.",
+        "Thank you!",
+    ]
+
+
 def test_texture_is_no_text() -> None:
     assert not is_text("|")
     assert not is_text("--. a")
@@ -107,7 +114,7 @@ def test_texture_is_no_text() -> None:
 
 
 WORDS = frozenset(
-    {"meeting", "meet", "please", "pleased", "not", "feed", "the", "hours", "open", "thank", "you"}
+    {"meeting", "meet", "please", "pleased", "not", "feed", "the", "hour", "open", "thank", "you"}
 )
 
 

@@ -181,6 +181,6 @@ def honest_answer(language: str, view: View | None) -> str:
         return phrases.off
     brightness = phrases.names.get(view.brightness, view.brightness)
     colours = phrases.conjunction.join(phrases.names.get(name, name) for name in view.colours[:2])
-    lines = bounded(view.words)[:_MAX_SPOKEN_LINES]
+    lines = [line.rstrip(".,;:!?") for line in bounded(view.words)[:_MAX_SPOKEN_LINES]]
     told = phrases.says.format(", ".join(lines)) if lines else phrases.no_words
     return f"{phrases.view} {phrases.mostly.format(brightness, colours)} {told}"

@@ -52,6 +52,10 @@ class LanguageModel(Protocol):
         """
         ...
 
+    async def read_ahead(self, messages: Messages, caller: str) -> None:
+        """Take a prompt into the prefix cache, if there is one here. Cancelling stops it."""
+        ...
+
     async def aclose(self) -> None: ...
 
 
@@ -126,6 +130,11 @@ class EmbeddedModel:
                 if piece is not None:
                     yield piece
 
+    async def read_ahead(self, messages: Messages, caller: str) -> None:
+        async with aclosing(self.reply(messages, caller=caller, max_tokens=1, temperature=None)) as pieces:
+            async for _ in pieces:
+                pass
+
     async def aclose(self) -> None:
         await self._stage.aclose()
 
@@ -165,6 +174,9 @@ class RemoteModel:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise EngineLost(f"the language model at {self._url} cannot be used: {error}") from error
         yield reader.counts()
+
+    async def read_ahead(self, messages: Messages, caller: str) -> None:
+        """Do nothing: the cache is the server's own, and its time may cost money."""
 
     async def aclose(self) -> None:
         if self._session is not None:

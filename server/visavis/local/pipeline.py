@@ -61,6 +61,9 @@ class _Said:
     """A user's message after listening."""
 
     words: str
+    "In writing and in sound."
+    heard: str
+    "In sound alone."
     language: str
 
 
@@ -73,6 +76,20 @@ class _Seen:
 
     def describe(self) -> str:
         return "off" if self.view is None else self.view.describe()
+
+
+class _Marks:
+    """When one response reached what, for its log line."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._at: dict[str, float] = {}
+
+    def set(self, name: str) -> None:
+        self._at.setdefault(name, time.monotonic() - self._started)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {at:.2f} s" for name, at in self._at.items())
 
 
 class Pipeline:
@@ -90,6 +107,8 @@ class Pipeline:
         self._seeing = Stage("seeing")
         self._heard: OrderedDict[str, Heard] = OrderedDict()
         self._memory = CallMemory()
+        self._reading: asyncio.Task[None] | None = None
+        "Has the model read an answer by rule into its prefix cache while nobody wants it."
 
     async def respond(self, ask: Ask) -> AsyncGenerator[Piece, None]:
         """Yield the transcript if there was speech, texts each before its sound, and `End`.
@@ -97,50 +116,44 @@ class Pipeline:
         Closing it stops all work for it at once; a model's thread ends the step it is in. Raises
         EngineRefused, EngineBusy or EngineLost.
         """
-        started = time.monotonic()
-        newest = ask.turns[-1]
-        said = await self._listen(newest, ask.caller)
-        heard_at = time.monotonic()
-        if newest.sounds:
-            yield Transcript(said.words)
-            if not said.words:  # a noise: nobody asked for an answer
-                yield End()
-                return
+        marks = _Marks()
+        said = await self._listen(ask.turns[-1], ask.caller)
+        marks.set("heard")
+        if ask.turns[-1].sounds:
+            yield Transcript(said.heard)
+        if not said.words:  # a noise: nobody asked for an answer
+            yield End()
+            return
         seen = await self._look(ask, said)
-        seen_at = time.monotonic()
-        messages, reply_language = await self._prompt(ask, said, seen)
-        if seen is not None and asks_for_things(said.words, reply_language):
-            reply = _recite(honest_answer(reply_language, seen.view))
+        marks.set("seen")
+        messages, language = await self._prompt(ask, said, seen)
+        await self._end_reading()
+        if seen is not None and asks_for_things(said.words, language):
+            recited = honest_answer(language, seen.view)
+            reply = _recite(recited)
+            messages = [*messages, {"role": "assistant", "content": recited}]
+            self._reading = asyncio.create_task(self._model.read_ahead(messages, ask.caller))
         else:
             reply = self._model.reply(
                 messages, caller=ask.caller, max_tokens=self._limit(ask), temperature=ask.temperature
             )
-        first_text = first_audio = 0.0
         counts = Counts()
         async with aclosing(_clauses(reply, whole=ask.speak)) as clauses:
             async for clause in clauses:
                 if isinstance(clause, Counts):
                     counts = clause
                     continue
-                first_text = first_text or time.monotonic()
+                marks.set("text")
                 yield Text(clause)
                 if ask.speak:
-                    pcm = await self._voice.say(clause, reply_language, ask.caller)
-                    first_audio = first_audio or time.monotonic()
+                    pcm = await self._voice.say(clause, language, ask.caller)
+                    marks.set("audio")
                     for chunk in _chunks(pcm):
                         yield Audio(chunk)
-        logger.info(
-            "call %s: heard %.2f s, saw %.2f s, text %.2f s, audio %.2f s, end %.2f s; %d → %d tokens",
-            ask.caller or "-",
-            heard_at - started,
-            seen_at - heard_at,
-            max(0.0, first_text - started),
-            max(0.0, first_audio - started),
-            time.monotonic() - started,
-            counts.input_tokens,
-            counts.output_tokens,
-        )
-        yield End(counts.reason, counts.input_tokens, counts.output_tokens)
+        marks.set("end")
+        tokens = counts.input_tokens, counts.output_tokens
+        logger.info("call %s: %s; %d tokens in, %d out", ask.caller or "-", marks, *tokens)
+        yield End(counts.reason, *tokens)
 
     async def warm(self, instructions: str) -> None:
         """Fill the prefix cache and touch every model once."""
@@ -150,21 +163,31 @@ class Pipeline:
                 pass
 
     async def aclose(self) -> None:
+        await self._end_reading()
         await asyncio.gather(
             self._hearing.aclose(), self._seeing.aclose(), self._model.aclose(), self._voice.aclose()
         )
 
+    async def _end_reading(self) -> None:
+        task, self._reading = self._reading, None
+        if task is not None:
+            task.cancel()
+            (result,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(result, Exception):  # the next reply, if it meets the same, tells the caller
+                logger.warning("reading ahead failed: %s", result)
+
     async def _listen(self, turn: Turn, caller: str) -> _Said:
         """Join what a message says in writing and in sound."""
         hint = self._memory.language(caller)
-        texts = [turn.text] if turn.text.strip() else []
+        texts = []
         language = tongues.of_script(turn.text) or hint or tongues.ENGLISH
         for sound in turn.sounds:
-            heard = await self._recognise(sound, caller, hint)
-            if heard.text:
-                texts.append(heard.text)
-                language = heard.language
-        return _Said(" ".join(texts), language)
+            result = await self._recognise(sound, caller, hint)
+            if result.text:
+                texts.append(result.text)
+                language = result.language
+        heard = " ".join(texts)
+        return _Said(" ".join(text for text in (turn.text.strip(), heard) if text), heard, language)
 
     async def _recognise(self, sound: Sound, caller: str, hint: str | None) -> Heard:
         if (heard := self._heard.get(sound.key)) is not None:

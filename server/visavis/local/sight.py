@@ -199,9 +199,11 @@ def bounded(lines: Sequence[str]) -> list[str]:
     for line in lines[:MAX_LINES]:
         printable = "".join(c if c.isprintable() and c not in '"“”„[]{}<>|' else " " for c in line)
         clean = " ".join(printable.split())[:left]
-        if clean:
+        left -= len(clean)
+        if clean and kept and clean[0].islower():  # a sentence that goes on
+            kept[-1] += f" {clean}"
+        elif clean:
             kept.append(clean)
-            left -= len(clean)
     return kept
 
 
@@ -232,8 +234,7 @@ def segment(run: str, dictionary: Collection[str]) -> str:
     for end in range(1, len(run) + 1):
         for start in range(max(0, end - 20), end):
             before, word = best[start], lower[start:end]
-            known = _SHORT_WORD.fullmatch(word) is not None if len(word) < 3 else word in dictionary
-            if before is not None and known:
+            if before is not None and _known(word, dictionary):
                 score = before[0] + len(word) ** 2 - 4
                 current = best[end]
                 if current is None or score > current[0]:
@@ -246,6 +247,12 @@ def segment(run: str, dictionary: Collection[str]) -> str:
         words.append(run[step[1] : end])
         end = step[1]
     return " ".join(reversed(words))
+
+
+def _known(word: str, dictionary: Collection[str]) -> bool:
+    if len(word) < 3:
+        return _SHORT_WORD.fullmatch(word) is not None
+    return word in dictionary or (len(word) > 3 and word[-1] == "s" and word[:-1] in dictionary)
 
 
 @lru_cache(maxsize=1)
