@@ -349,6 +349,55 @@ def test_push_to_talk_needs_a_tenth_of_a_second():
     assert names(sim) == ["InputCleared"]
 
 
+def speech_told(sim: Sim) -> list[tuple[str, str]]:
+    return [
+        (type(e).__name__, e.item_id) for e in sim.events(ev.SpeechBegan, ev.SpeechEnded, ev.TurnCommitted)
+    ]
+
+
+def test_speech_whose_beginning_was_told_ends_even_if_detection_is_switched_off_meanwhile():
+    off = ev.UpdateSession(replace(SessionConfig(), turn_detection=None))
+    sim = Sim(speech=[(1.0, 3.0)], client=[(2.0, off), (2.5, ev.CommitAudio()), (3.5, ev.CommitAudio())]).run(
+        5
+    )
+    (item_id,) = [event.item_id for event in sim.events(ev.SpeechBegan)]
+    assert speech_told(sim)[:3] == [
+        ("SpeechBegan", item_id),
+        ("SpeechEnded", item_id),
+        ("TurnCommitted", item_id),
+    ]
+    assert [kind for kind, _ in speech_told(sim)[3:]] == ["TurnCommitted"]
+
+
+def test_a_commit_before_speech_is_believed_tells_of_no_end_without_a_beginning():
+    sim = Sim(speech=[(1.0, 3.0)], client=[(1.07, ev.CommitAudio())]).run(5)
+    assert [kind for kind, _ in speech_told(sim)] == [
+        "TurnCommitted",
+        "SpeechBegan",
+        "SpeechEnded",
+        "TurnCommitted",
+    ]
+
+
+def test_items_named_by_the_client_never_collide_with_ours():
+    names_to_come = [ev.CreateItem("user", "mine", item_id=f"item_call_{i}") for i in range(1, 5)]
+    sim = Sim(speech=[(1.0, 2.5)], client=[(0.5, event) for event in names_to_come]).run(9)
+    assert len(sim.events(ev.ResponseDone)) == 1
+    assert len({item.id for item in sim.conversation.history.items}) == 6
+
+    announced = ev.CreateItem("user", "mine", item_id="item_call_1")
+    sim = Sim(speech=[(1.0, 2.5)], client=[(2.0, announced)]).run(9)
+    assert [error.code for _, error in sim.errors] == ["item_exists"]
+    assert len(sim.events(ev.ResponseDone)) == 1
+
+
+def test_a_flood_of_text_during_a_reply_does_not_lose_the_reply():
+    flood = [(2.0, ev.CreateItem("user", "x" * 50_000)) for _ in range(25)]
+    sim = Sim(client=[(1.0, ev.CreateResponse()), *flood], replies=[Reply(rtf=0.9)]).run(9)
+    assert sim.events(ev.ResponseDone)[0].status == "completed"
+    assert sim.events(ev.ReplyEnded)
+
+
 def test_a_commit_ends_a_running_turn_and_none_that_does_not_run():
     sim = Sim(speech=[(1.0, 2.5)], client=[(0.5, ev.CommitAudio()), (2.0, ev.CommitAudio())]).run(2.2)
     assert [error.code for _, error in sim.errors] == ["input_audio_buffer_commit_empty"]

@@ -519,3 +519,28 @@ class HistoryMachine(RuleBasedStateMachine):
 
 TestHistoryMachine = HistoryMachine.TestCase
 TestHistoryMachine.settings = settings(stateful_step_count=30)
+
+
+def test_of_turns_that_are_never_transcribed_the_sound_of_one_request_is_kept() -> None:
+    h = history(max_tokens=125)  # ten seconds of sound
+    for i in range(30):
+        say(h, f"u{i}")
+        h.fail_transcript(f"u{i}")
+    kept = [item.id for item in h.items if any(getattr(c, "pcm", None) is not None for c in item.content)]
+    assert 0 < len(kept) <= 10
+    assert kept == [f"u{i}" for i in range(30 - len(kept), 30)]
+    say(h, "long")
+    h.append_user_turn("longer", sound(60.0))
+    assert getattr(h.items[-1].content[0], "pcm", None) is not None
+
+
+def test_a_reply_that_grows_is_not_forgotten_for_want_of_room() -> None:
+    h = history()
+    h.begin_reply("a")
+    h.append_text("first", "user", "x" * 50_000)
+    for i in range(30):
+        h.append_text(f"u{i}", "user", "x" * 50_000, (), "root")
+        assert h.get(f"u{i}") is not None
+    h.end_reply("a")
+    assert h.get("a") is not None
+    assert sum(len(str(item.content)) for item in h.items) < 1_100_000

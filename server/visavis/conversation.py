@@ -92,8 +92,8 @@ class Conversation:
         "A response asked for while another was live."
         self._responses = 0
         self._items = 0
-        self._speech_item = ""
-        "The id that the speech now going on will have as an item."
+        self._speech_item: str | None = None
+        "The id that the client was told for the speech now going on: its item will have it."
         self._owed = False
         "The user has had no answer yet to what was committed: it was broken off unheard, or never asked for."
         self._last_user_item: str | None = None
@@ -254,20 +254,26 @@ class Conversation:
                 self._barge_in(now)
             case SpeechStopped():
                 detection = self.session.turn_detection
-                if detection is not None:
-                    self._notify(ev.SpeechEnded(self._speech_item, _ms(event.end)))
-                self._commit_turn(self._speech_item, event.start, event.end, now)
+                item_id = self._end_speech(event.end) or self._new_item_id()
+                self._commit_turn(item_id, event.start, event.end, now)
                 self._owed = event.reason == "too_long"  # the speech goes on, and then all of it is answered
                 if detection is not None and detection.create_response and not self._owed:
                     spoken_until = now - (self._tape.end - event.end) / RATE
                     self._respond(ev.CreateResponse(), now, spoken_until)
             case SpeechDropped():
-                self._notify(ev.SpeechEnded(self._speech_item, _ms(event.end)))
+                self._end_speech(event.end)
                 self._notify(ev.InputCleared())
                 if self._owed:
                     self._respond(ev.CreateResponse(), now)
             case _:  # pragma: no cover
                 assert_never(event)
+
+    def _end_speech(self, end: int) -> str | None:
+        """Tell the end of speech whose beginning was told, and return its id; a commit may come without."""
+        item_id, self._speech_item = self._speech_item, None
+        if item_id is not None:
+            self._notify(ev.SpeechEnded(item_id, _ms(end)))
+        return item_id
 
     def _barge_in(self, now: float) -> None:
         """Confirmed speech takes the floor: the one rule that couples the two machines."""
@@ -296,8 +302,6 @@ class Conversation:
                 f"The buffer has {_ms(buffered)} ms of sound; at least 100 ms are needed.",
                 code="input_audio_buffer_commit_empty",
             )
-        if self._turns.state is Speech.QUIET:
-            self._speech_item = self._new_item_id()
         stopped = self._turns.commit()
         if stopped is None:
             raise ClientEventError("Nobody was speaking.", code="input_audio_buffer_commit_empty")
@@ -305,7 +309,7 @@ class Conversation:
 
     def _create_item(self, event: ev.CreateItem) -> None:
         item_id = event.item_id or self._new_item_id()
-        if self.history.get(item_id) is not None:
+        if item_id == self._speech_item or self.history.get(item_id) is not None:
             raise ClientEventError(
                 f"There is an item {item_id!r} already.", code="item_exists", param="item.id"
             )
@@ -469,8 +473,11 @@ class Conversation:
     # Small things.
 
     def _new_item_id(self) -> str:
-        self._items += 1
-        return f"item_{self._call_id}_{self._items}"
+        while True:
+            self._items += 1
+            item_id = f"item_{self._call_id}_{self._items}"
+            if self.history.get(item_id) is None:  # clients name items too
+                return item_id
 
     def _known_item(self, item_id: str | None, param: str = "item_id") -> Item:
         item = self.history.get(item_id) if item_id is not None else None

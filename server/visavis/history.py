@@ -299,15 +299,24 @@ class History:
         entry = _Entry(_with_sight_within(item, int(_SIGHT * self._config.max_tokens)), self._serial)
         self._entries.insert(at, entry)
         self._release_media()
-        while (
-            len(self._entries) > 1
-            and sum(_characters(entry.item) for entry in self._entries) > _MAX_CHARACTERS
-        ):
-            del self._entries[0]
+        self._forget_oldest(entry)
         return entry
 
+    def _forget_oldest(self, newest: _Entry) -> None:
+        """Keep the text within its bound. What was just added stays, as does a reply that still grows."""
+        excess = sum(_characters(entry.item) for entry in self._entries) - _MAX_CHARACTERS
+        for entry in tuple(self._entries):
+            if excess <= 0:
+                break
+            if entry is not newest and entry.item.status != "in_progress":
+                excess -= _characters(entry.item)
+                self._entries.remove(entry)
+
     def _release_media(self) -> None:
-        """Let go of what is not sent any more: sound that has a transcript and pictures, of older turns."""
+        """Let go of what is not sent any more: sound that has a transcript and pictures, of older turns.
+
+        Of other older sound only so much is kept as a request can hold, the newest.
+        """
         users = [entry for entry in self._entries if entry.item.role == "user"]
         for entry in users[: -max(1, self._config.media_turns)]:
             for content in entry.item.content:
@@ -316,6 +325,11 @@ class History:
                         entry.item = _without_media(entry.item)
                     case FramesContent():
                         entry.item = _without_sight(entry.item)
+        room = self._config.max_tokens * RATE / _AUDIO_TOKENS_PER_S
+        for entry in reversed(users):
+            room -= _samples(entry.item)
+            if room < 0 and entry is not users[-1]:
+                entry.item = _without_media(entry.item)
 
 
 def _contents(content: Content, frames: Sequence[Frame]) -> tuple[Content, ...]:
@@ -384,6 +398,10 @@ def _text_tokens(text: str) -> int:
 def _frames_tokens(frames: Sequence[Frame]) -> int:
     grids = frames[::2]
     return sum(math.ceil(frame.width * frame.height / _PIXELS_PER_TOKEN) for frame in grids)
+
+
+def _samples(item: Item) -> int:
+    return sum(len(c.pcm) for c in item.content if isinstance(c, AudioContent) and c.pcm is not None)
 
 
 def _characters(item: Item) -> int:
