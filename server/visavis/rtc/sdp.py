@@ -13,6 +13,9 @@ from ..errors import SignallingError
 AUDIO_CODECS = ("opus", "PCMU", "PCMA")
 "In order of preference. G.722 is left out: no client that speaks it lacks Opus."
 
+MAX_LINES = 2_000
+"Browsers send some 300. aiortc's parser is quadratic in some of them: 12,000 take a second of the loop."
+
 MAX_SECTIONS = 16
 MAX_CANDIDATES = 64
 
@@ -121,6 +124,8 @@ def _split(text: str) -> tuple[list[str], list[list[str]]]:
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if not lines or lines[0] != "v=0":
         raise _invalid("this is not a session description: it does not begin with v=0")
+    if len(lines) > MAX_LINES:
+        raise _invalid(f"the session description has more than {MAX_LINES} lines")
     for line in lines:
         if not re.match("[a-z]=", line):
             raise _invalid(f"malformed line in the session description: {line[:80]!r}")
