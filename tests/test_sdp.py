@@ -48,6 +48,8 @@ def test_only_candidates_that_can_be_used_are_left() -> None:
         "1 1 udp 1 [2001:db8::1] 9 typ host",
         "1 1 udp one 192.0.2.1 9 typ host",
         "1 1 udp 1 192.0.2.1 port typ host",
+        "1 1 udp 1 192.0.2.1 65536 typ host",
+        "1 1 udp 1 192.0.2.1 0 typ host",
         "1 1 udp 1 192.0.2.1 9 typ srflx raddr 0.0.0.0 rport none",
         "1 1 udp 1 192.0.2.1 9 host typ",
         "1 1 udp 1",

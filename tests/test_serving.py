@@ -60,6 +60,17 @@ async def test_a_second_signal_ends_the_calls_at_once() -> None:
         assert board.calls[0].told[-1] == "gone"
 
 
+@pytest.mark.parametrize("beginning", ["", "GET /he", "GET /healthz HTTP/1.1\r\nHost: local"])
+async def test_who_connects_and_does_not_ask_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, beginning: str
+) -> None:
+    monkeypatch.setattr("visavis.serving._IDLE_S", 0.05)
+    async with running(Switchboard()) as (address, _):
+        port = int(address.split()[0].rpartition(":")[2])
+        async with asyncio.timeout(10):
+            assert await raw_request(port, beginning) == b""
+
+
 async def test_a_port_in_use_is_an_error_that_says_what_to_do() -> None:
     board = Switchboard()
     with socket.socket() as taken:

@@ -18,6 +18,9 @@ from .errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
+_IDLE_S = 30.0
+"After which a connection without a whole request is closed; aiohttp's default is an hour."
+
 _SHUTDOWN_S = 2.0
 "For requests that are being answered when the last call has ended."
 
@@ -41,6 +44,7 @@ async def run_server(app: web.Application, config: ServerConfig, announce: Calla
         access_log_class=AccessLog,
         access_log=access_logger,
         logger=_Discreet(logger),
+        keepalive_timeout=_IDLE_S,
         shutdown_timeout=_SHUTDOWN_S,
     )
     await runner.setup()

@@ -221,7 +221,9 @@ def _is_usable(candidate: str) -> bool:
         ipaddress.ip_address(parts[4])
     except ValueError:
         return False
-    return all(number.isascii() and number.isdigit() for number in numbers)
+    if not all(number.isascii() and number.isdigit() and len(number) <= 10 for number in numbers):
+        return False
+    return 0 < int(parts[5]) < 65_536  # another port would break the socket that sends to it
 
 
 def _bundle(line: str, mids: set[str]) -> str:
