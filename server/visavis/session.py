@@ -93,9 +93,11 @@ class Session:
                 except TimeoutError:
                     self._send(ev.CallEnding("The call has reached its greatest length.", 0))
                     self._reason = "greatest length reached"
+                self._tasks = None  # nothing new begins
                 recording.cancel()
                 for response in self._responses.values():
                     response.cancel()
+                await self._peer.aclose()  # the caller need not wait for the engine to let go
         finally:
             self._tasks = None
             if self._timer is not None:

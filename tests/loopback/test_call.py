@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from speech import silence, write_wav
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, level_dbfs
 from visavis.caller import call
 from visavis.config import Config, ServerConfig, TraceConfig
+from visavis.engine import Delta, Request
 from visavis.engine.scripted import Fault, Reply, ScriptedEngine
 from visavis.errors import CallError
 
@@ -112,6 +115,41 @@ async def test_hanging_up_closes_the_engines_stream_and_leaves_nothing(serve, ht
             assert response.status == 200
         await until(lambda: engine.running == 0, "the engine's stream is closed")
         await until(lambda: len(server.calls) == 0, "the call is gone")
+
+
+class Stubborn(ScriptedEngine):
+    """Does not let go of a response before `released`, cancelled or not."""
+
+    def __init__(self) -> None:
+        super().__init__([LONG])
+        self.released = asyncio.Event()
+
+    async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
+        async with aclosing(super().respond(request)) as deltas:
+            try:
+                async for delta in deltas:
+                    yield delta
+            finally:
+                while not self.released.is_set():
+                    with suppress(asyncio.CancelledError):
+                        await self.released.wait()
+
+
+async def test_who_hangs_up_is_let_go_although_the_engine_is_not(serve, http, say):
+    engine = Stubborn()
+    server = await serve(engine)
+    async with Caller(server.url, http) as caller:
+        caller.ear.say(say(QUESTION))
+        await until(caller.ear.hears, "an answer")
+        async with http.post(f"{server.url}/v1/realtime/calls/{caller.call_id}/hangup") as done:
+            hung_up_with_calls = len(server.calls)
+            told = caller.ear.closed_with
+            engine.released.set()
+            assert done.status == 200
+        assert hung_up_with_calls == 1
+        assert told == "remote"
+        assert len(engine.requests) == 1
+    await until(lambda: len(server.calls) == 0, "the call is gone")
 
 
 async def test_two_calls_at_once_hear_their_own_answers(serve, http, say):
