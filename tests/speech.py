@@ -15,6 +15,7 @@ from visavis.audio import RATE, Pcm, decode_wav, encode_wav, from_float, resampl
 ESPEAK = {
     "american": ("-v", "en-us", "-s", "150"),
     "british": ("-v", "en-gb+f3", "-s", "140"),
+    "deep": ("-v", "en-us+m3", "-s", "140"),
     "german": ("-v", "de", "-s", "150"),
 }
 VOICES = ("hibari", *ESPEAK)

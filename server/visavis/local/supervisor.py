@@ -80,8 +80,8 @@ class Supervisor:
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Keep an engine running until `aclose`; call `on_ready` each time it is warm.
 
-        Raises ModelError if a model is missing or broken, EngineLost if the first start fails or takes
-        longer than `start_s`. Later deaths are answered by new starts, with growing pauses.
+        If the first start fails, raises ModelError when a model is missing or broken, else EngineLost.
+        Later deaths of whatever kind are answered by new starts, with growing pauses: calls may go on.
         """
         loop = asyncio.get_running_loop()
         self._dir.mkdir(mode=0o700)
@@ -99,7 +99,7 @@ class Supervisor:
                 failure = await self._live(note_ready)
                 if failure is None:
                     return
-                if isinstance(failure, ModelError) or not was_ready:
+                if not was_ready:
                     raise failure
                 if loop.time() - started > _STEADY_S:
                     backoff = _FIRST_BACKOFF_S
