@@ -82,3 +82,40 @@ def test_silence_passes_when_nothing_comes() -> None:
         assert [int(block.any()) for block in drain(receiver)] == [0]
         due = receiver.next_timeout()
         assert due is not None
+
+
+def test_a_sender_may_catch_up_but_not_run_ahead_of_time() -> None:
+    receiver = AudioReceiver("opus", RtcConfig())
+    (payload,) = packets(1)
+    heard = 0
+    for n in range(400):  # the eight seconds that a stall has held back come at once
+        receiver.receive_packet(7, n, n * TICKS, payload, 8.0)
+        heard += len(drain(receiver))
+    assert heard == 400
+    for n in range(400, 10_400):  # a thousand a second
+        receiver.receive_packet(7, n & 0xFFFF, n * TICKS, payload, 8.0 + n / 1_000)
+        heard += len(drain(receiver))
+    assert heard * 0.02 < 10.4 * 1.2 + 10
+    assert receiver.counts.excess > 9_000
+    for n in range(10_400, 10_500):  # and then goes on as one should
+        receiver.receive_packet(7, n, n * TICKS, payload, 100 + n * 0.02)
+        heard += len(drain(receiver))
+    assert receiver.counts.lost == 0
+
+
+def test_leaps_of_the_senders_clock_do_not_make_time_run_ahead() -> None:
+    receiver = AudioReceiver("opus", RtcConfig())
+    (payload,) = packets(1)
+    for n in range(500):
+        receiver.receive_packet(7, n, n * 90_000, payload, n * 0.02)
+        drain(receiver)
+    assert receiver.position / RATE < 10 * 1.2 + 12
+
+
+def test_a_sender_whose_clock_is_a_little_fast_loses_nothing() -> None:
+    receiver = AudioReceiver("opus", RtcConfig())
+    (payload,) = packets(1)
+    for n in range(25_000):
+        receiver.receive_packet(7, n & 0xFFFF, n * TICKS, payload, n * 0.0195)
+        drain(receiver)
+    assert receiver.counts.excess == 0

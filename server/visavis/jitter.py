@@ -67,6 +67,8 @@ class Counts:
     overlapping: int = 0
     "Claimed a time that had been delivered already."
     restarts: int = 0
+    excess: int = 0
+    "Were not looked at: their sender runs ahead of time."
 
 
 @dataclass(frozen=True, slots=True)

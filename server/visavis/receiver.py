@@ -11,6 +11,12 @@ from .jitter import Audio, Counts, JitterBuffer, Lost
 
 logger = logging.getLogger(__name__)
 
+_PACE = 1.05
+"How much faster than time a sender's clock may run for good: real ones are off by less than 0.001."
+
+_MAX_AHEAD_S = 10.0
+"What may come at once, as after a stall of the network. More would take the processor from other calls."
+
 
 class AudioReceiver:
     """After every call drain `next_block` and arm `next_timeout`.
@@ -29,6 +35,11 @@ class AudioReceiver:
         )
         self._ssrc: int | None = None
         self._pending = EMPTY
+        self._credit_s = _MAX_AHEAD_S
+        "How much audio may come now."
+        self._paced_at: float | None = None
+        self._paced = 0
+        "`position` at `_paced_at`."
         self.position = 0
         "Samples handed out: the conversation's audio clock."
 
@@ -41,8 +52,13 @@ class AudioReceiver:
         self._buffer.start(now)
 
     def receive_packet(self, ssrc: int, sequence: int, timestamp: int, payload: bytes, now: float) -> None:
+        """Take a packet; those of a sender that runs ahead of time are dropped and counted."""
+        if not self._keeps_pace(now):
+            self.counts.excess += 1
+            self._ssrc = None  # the next is a beginning: what was dropped is no loss to be concealed
+            return
         if ssrc != self._ssrc:
-            if self._ssrc is not None:
+            if self.counts.received:
                 self._buffer.restart()
             self._ssrc = ssrc
         self._buffer.receive(sequence, timestamp, payload, now)
@@ -61,6 +77,13 @@ class AudioReceiver:
         block, self._pending = self._pending[:BLOCK], self._pending[BLOCK:]
         self.position += BLOCK
         return block
+
+    def _keeps_pace(self, now: float) -> bool:
+        passed_s = 0.0 if self._paced_at is None else now - self._paced_at
+        self._credit_s = min(_MAX_AHEAD_S, self._credit_s + passed_s * _PACE)
+        self._credit_s -= (self.position - self._paced) / RATE
+        self._paced_at, self._paced = now, self.position
+        return self._credit_s > 0
 
     def _decode(self) -> None:
         pieces = [self._pending]
