@@ -96,11 +96,10 @@ class Recogniser:
         return Heard(" ".join(texts), language or hint or tongues.ENGLISH)
 
     def _detect(self, encoded: Any, hint: str | None) -> str:
-        token, probability = self._model.detect_language(encoded)[0][0]
-        code = str(token)[2:-2]
-        if probability >= _SURE_LANGUAGE:
-            return code
-        return hint or (code if code in tongues.NAMES else tongues.ENGLISH)
+        guesses = ((str(token)[2:-2], float(p)) for token, p in self._model.detect_language(encoded)[0])
+        # Latin, Hawaiian and the like come up for mumbled words rather than for their speakers.
+        code, probability = next(guess for guess in guesses if guess[0] in tongues.NAMES)
+        return code if probability >= _SURE_LANGUAGE or hint is None else hint
 
     def _decode(self, encoded: Any, language: str, seconds: float) -> str:
         prompt = ["<|startoftranscript|>"]
