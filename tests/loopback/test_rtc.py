@@ -262,6 +262,19 @@ async def test_a_caller_that_is_only_quiet_is_kept() -> None:
         assert callee.reasons == []
 
 
+async def test_a_message_without_end_ends_the_call() -> None:
+    caller, callee = Handler(), Handler()
+    async with call(caller, callee) as (out, _):
+        await until(lambda: callee.channels, "the channel")
+        sctp = out._link.connection.sctp
+        assert sctp is not None
+        sctp._remote_max_message_size = 2**30  # who means harm asks for no leave
+        out.send_message("x" * 10_000_000)
+        await until(lambda: callee.reasons, "the end")
+        assert callee.reasons == ["flooded"]
+        assert callee.messages == []
+
+
 async def test_a_caller_that_never_connects_is_given_up() -> None:
     handler = Handler()
     peer = Peer(replace(RtcConfig(), connect_s=0.5), CameraConfig(), handler)

@@ -33,6 +33,9 @@ KEY_FRAME_S = 0.5
 MAX_UNDECODED = 60
 "Pictures that wait for a decoder which cannot keep up; then they are dropped up to the next key frame."
 
+MAX_OVERRUN = 65_536
+"Bytes of unfinished messages beyond the window that the other side was told: what is on its way then."
+
 OnPacket = Callable[[RtpPacket], None]
 
 
@@ -156,6 +159,8 @@ def observe_datagrams(connection: RTCPeerConnection, on_datagram: Callable[[], N
     transports = [transceiver.receiver.transport for transceiver in connection.getTransceivers()]
     if connection.sctp is not None:
         transports.append(connection.sctp.transport)
+        if not hasattr(connection.sctp, "_advertised_rwnd"):
+            raise UnknownReleaseError("RTCSctpTransport._advertised_rwnd")
     for transport in transports:
         protocols = getattr(getattr(transport.transport, "_connection", None), "_protocols", None)
         if protocols is None:
@@ -164,6 +169,15 @@ def observe_datagrams(connection: RTCPeerConnection, on_datagram: Callable[[], N
             state = vars(protocol)
             if "datagram_received" not in state:
                 state["datagram_received"] = _observed(protocol.datagram_received, on_datagram)
+
+
+def is_flooded(connection: RTCPeerConnection) -> bool:
+    """Tell whether the other side goes on with messages that do not end although its window is full.
+
+    aiortc would keep all of it, and look through all of it for each packet.
+    """
+    window: Any = 0 if connection.sctp is None else connection.sctp._advertised_rwnd
+    return bool(window < -MAX_OVERRUN)
 
 
 def _observed(

@@ -28,8 +28,8 @@ from .channel import LABEL, Channel
 
 logger = logging.getLogger(__name__)
 
-CloseReason = Literal["failed", "dead", "remote", "timeout", "error"]
-"Why a call ended: transport failed, no packets, hung up, never connected, a fault of ours."
+CloseReason = Literal["failed", "dead", "remote", "timeout", "flooded", "error"]
+"Why a call ended: transport failed, no packets, hung up, never connected, too much sent, a fault of ours."
 
 WATCH_S = 0.25
 "How often life is looked for."
@@ -273,6 +273,8 @@ class Link:
             self.fail("timeout")
         elif self.state is State.CONNECTED and now - self._heard > self.config.dead_peer_s:
             self.fail("dead")
+        elif hooks.is_flooded(self.connection):
+            self.fail("flooded")
         else:
             self._offer_channel(now)
             self._watch = self.loop.call_later(WATCH_S, self._look)
