@@ -13,8 +13,8 @@ from .actions import CancelResponse, Mark, Notify, StartResponse
 from .audio import BLOCK, Pcm
 from .config import Config, SessionConfig
 from .conversation import Conversation
-from .engine import Engine
-from .errors import ClientEventError, EngineError
+from .engine import Done, Engine
+from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame
 from .history import History
 from .protocol.realtime import RealtimeProtocol
@@ -207,6 +207,10 @@ class Session:
                     self._trace.delta(start.response_id, delta, now)
                     self._conversation.receive_delta(start.response_id, delta, now)
                     self._drain()
+                    if isinstance(delta, Done):
+                        break
+                else:
+                    raise EngineLost("The engine stopped in the middle of an answer.")
         except EngineError as error:
             logger.warning("%s: response %d failed: %s", self.call_id, start.response_id, error)
             now = self._loop.time()

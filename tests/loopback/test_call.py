@@ -14,8 +14,8 @@ from kit import Caller, Counted, until
 from speech import silence, write_wav
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, level_dbfs
 from visavis.caller import call
-from visavis.config import Config, ServerConfig, TraceConfig
-from visavis.engine import Delta, Request
+from visavis.config import Config, ConversationConfig, ServerConfig, TraceConfig, WatchdogConfig
+from visavis.engine import Delta, Done, Request
 from visavis.engine.scripted import Fault, Reply, ScriptedEngine
 from visavis.errors import CallError
 
@@ -150,6 +150,40 @@ async def test_who_hangs_up_is_let_go_although_the_engine_is_not(serve, http, sa
         assert told == "remote"
         assert len(engine.requests) == 1
     await until(lambda: len(server.calls) == 0, "the call is gone")
+
+
+class Odd(ScriptedEngine):
+    """Ends its answers otherwise than it should."""
+
+    def __init__(self, *, done: bool) -> None:
+        super().__init__([Reply(text="Fine.")])
+        self._done = done
+
+    async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
+        async with aclosing(super().respond(request)) as deltas:
+            async for delta in deltas:
+                if self._done or not isinstance(delta, Done):
+                    yield delta
+        if self._done:
+            await asyncio.Event().wait()
+
+
+async def test_an_answer_that_stops_before_its_end_has_failed_at_once(serve, http):
+    patient = replace(ConversationConfig(), watchdog=WatchdogConfig(idle_delta_s=3_600, response_s=3_600))
+    server = await serve(Odd(done=False), Config(conversation=patient))
+    async with Caller(server.url, http) as caller:
+        caller.send({"type": "response.create"})
+        await until(lambda: caller.ear.kinds()["response.done"] == 1, "the failure")
+        assert [e["response"]["status"] for e in caller.ear.events if "response" in e][-1] == "failed"
+
+
+async def test_an_engine_that_goes_on_after_its_end_is_let_go(serve, http):
+    engine = Counted(Odd(done=True))
+    server = await serve(engine)
+    async with Caller(server.url, http) as caller:
+        caller.send({"type": "response.create"})
+        await until(lambda: caller.ear.kinds()["response.done"] == 1, "the answer")
+        await until(lambda: engine.running == 0, "the stream is closed")
 
 
 async def test_two_calls_at_once_hear_their_own_answers(serve, http, say):
