@@ -9,6 +9,8 @@ from visavis.audio import BLOCK, Pcm
 from visavis.codecs import OpusDecoder
 from visavis.rtc.audio import BEAT_S, MAX_LATE_S, AudioOutput
 
+pytestmark = pytest.mark.slow
+
 
 def silence() -> Pcm:
     return np.zeros(BLOCK, np.int16)

@@ -31,6 +31,8 @@ from visavis.frames import Frame
 from visavis.local.contract import Ask, Audio, End, Piece, Text, Transcript
 from visavis.local.server import LocalServer
 
+pytestmark = pytest.mark.slow
+
 WAVE: Pcm = np.rint(9_000 * np.sin(np.arange(RATE) / 30)).astype(np.int16)
 FRAMES = tuple(Frame(b"jpeg %d" % number, 640, 360, number) for number in range(3))
 QUESTION = Request(

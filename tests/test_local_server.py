@@ -16,6 +16,8 @@ from visavis.errors import EngineBusy, EngineError, EngineLost, EngineRefused
 from visavis.local.contract import Ask, Audio, End, Piece, Text, Transcript
 from visavis.local.server import CALLER_HEADER, LocalServer
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 10.0
 HELLO = {"stream": True, "messages": [{"role": "user", "content": "Hi"}]}
 

@@ -15,6 +15,8 @@ from visavis.errors import EngineLost, ModelError
 from visavis.local.__main__ import config_from_json, config_to_json
 from visavis.local.supervisor import Supervisor
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 20.0
 
 ENGINE = """

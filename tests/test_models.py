@@ -493,6 +493,7 @@ def test_a_second_pull_waits_for_the_first(tmp_path: Path) -> None:
     assert later.asked == []
 
 
+@pytest.mark.slow
 def test_pip_itself_brings_the_wheel_and_its_code_stays_unrun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ import pytest
 import speech
 from visavis.audio import RATE, Pcm, level_dbfs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("voice", speech.VOICES)
 def test_a_voice_is_as_long_and_loud_as_speech(say: Callable[..., Pcm], voice: str) -> None:

@@ -12,6 +12,8 @@ from visavis.config import ServerVad, TurnConfig, VadConfig
 from visavis.turns import SpeechStarted, SpeechStopped, TurnDetector, TurnEvent
 from visavis.vad import GatedVad, SileroPool
 
+pytestmark = pytest.mark.slow
+
 Sound = NDArray[np.float64]
 Rng = np.random.Generator
 

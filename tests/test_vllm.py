@@ -35,6 +35,8 @@ from visavis.engine.vllm import VllmEngine
 from visavis.errors import ConfigError, EngineBusy, EngineError, EngineLost, EngineRefused
 from visavis.frames import Frame
 
+pytestmark = pytest.mark.slow
+
 RAMP: Pcm = np.arange(-600, 600, dtype=np.int16)
 CONFIG = EngineConfig(name="vllm", model="tiny", voice="ethan")
 ASK = Request("call-1", (Message("user", (TextPart("Hi."),)),))
@@ -93,7 +95,7 @@ class Wire:
         self.request.transport.abort()
 
 
-class Refuse(Exception):  # noqa: N818
+class Refuse(Exception):
     """Answers without a stream."""
 
     def __init__(self, status: int, body: str = "", **headers: str) -> None:

@@ -35,6 +35,8 @@ timed "chromium" debian chromium chromium
 timed "espeak-ng" debian espeak-ng espeak-ng
 timed "Models" "$VENV/bin/visavis" models pull || say "Tests that need the models are skipped."
 
-slow='models or browser or people or loopback'
-timed "Unit tests" "$VENV/bin/python" -m pytest -q -m "not ($slow)"
+slow='slow or models or browser or people or loopback'
+timed "Unit tests" "$VENV/bin/python" -m coverage run -m pytest -q -m "not ($slow)" \
+    --ignore tests/browser --ignore tests/loopback --ignore tests/whole
+"$VENV/bin/python" -m coverage report
 timed "All other tests" "$VENV/bin/python" -m pytest -q -m "$slow"
