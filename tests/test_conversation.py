@@ -118,10 +118,36 @@ def test_a_click_is_no_turn():
     assert not sim.log
 
 
-def test_a_cough_is_dropped_and_an_unheard_response_is_asked_for_again():
+@pytest.mark.parametrize("cough", [(3.1, 3.2), (6.0, 6.1)])
+def test_a_cough_stops_no_answer_heard_or_unheard(cough):
     config = ConversationConfig(turns=TurnConfig(min_speech_ms=60, min_voiced_ms=200))
-    sim = Sim(speech=[(1.0, 2.5), (3.1, 3.2)], replies=[Reply(first_delay=1.0)], config=config).run(10)
+    sim = Sim(speech=[(1.0, 2.5), cough], replies=[Reply(first_delay=1.0, seconds=6.0)], config=config).run(
+        15
+    )
     assert sim.events(ev.InputCleared)
+    assert [done.status for done in sim.events(ev.ResponseDone)] == ["completed"]
+    assert not sim.events(ev.PlayoutCleared)
+    assert sim.sound_between(0, 15) == pytest.approx(6.0, abs=0.1)
+
+
+def test_a_word_committed_by_the_client_breaks_off_the_answer_however_short_it_is():
+    config = ConversationConfig(turns=TurnConfig(min_speech_ms=60, min_voiced_ms=200))
+    sim = Sim(
+        speech=[(1.0, 2.5), (6.0, 6.12)],
+        replies=[Reply(seconds=30.0), Reply()],
+        client=[(6.1, ev.CommitAudio())],
+        config=config,
+    ).run(15)
+    assert len(sim.events(ev.PlayoutCleared)) == 1
+    assert len(sim.events(ev.TurnCommitted)) == 2
+
+
+def test_speech_that_is_forgotten_after_it_broke_off_an_unheard_answer_has_it_asked_for_again():
+    sim = Sim(
+        speech=[(1.0, 2.5), (3.1, 4.0)],
+        replies=[Reply(first_delay=2.0), Reply()],
+        client=[(3.8, ev.ClearAudio()), (3.9, ev.UpdateSession(SessionConfig(turn_detection=None)))],
+    ).run(12)
     assert [done.status for done in sim.events(ev.ResponseDone)] == ["cancelled", "completed"]
     assert len(sim.events(ev.TurnCommitted)) == 1
 
@@ -180,7 +206,7 @@ def test_a_caller_whose_packets_stop_has_ended_the_turn():
 def test_speech_over_the_answer_silences_it_and_cuts_history_to_what_was_heard():
     reply = Reply(text=" ".join(f"word{i}" for i in range(40)), seconds=20.0)
     sim = Sim(speech=[(1.0, 2.5), (6.0, 7.5)], replies=[reply, Reply()]).run(15)
-    decided = sim.times(ev.SpeechBegan)[1]
+    decided = sim.marks("barge_in")[0]
     assert decided - 6.0 <= 0.25
     assert sim.sound_between(decided + 0.021, sim.marks("first_sent")[1]) == 0
     cut = sim.events(ev.ItemTruncated)[0]

@@ -94,6 +94,9 @@ class Conversation:
         self._items = 0
         self._speech_item: str | None = None
         "The id that the client was told for the speech now going on: its item will have it."
+        self._min_voiced = config.turns.min_voiced_ms * RATE // 1000
+        self._unconfirmed = False
+        "The speech now going on may still turn out to be a cough."
         self._owed = False
         "The user has had no answer yet to what was committed: it was broken off unheard, or never asked for."
         self._last_user_item: str | None = None
@@ -111,6 +114,9 @@ class Conversation:
         probability = 0.0 if self.session.turn_detection is None else self._vad.receive(pcm)
         for event in self._turns.receive(position, len(pcm), probability):
             self._receive_turn_event(event, now)
+        evidence = self._turns.evidence if self._unconfirmed else None
+        if evidence is not None and evidence.voiced >= self._min_voiced:
+            self._barge_in(now)
         self._tape.forget_before(self._turns.oldest)
 
     def wants_frame(self, at: int) -> bool:
@@ -251,8 +257,10 @@ class Conversation:
             case SpeechStarted():
                 self._speech_item = self._new_item_id()
                 self._notify(ev.SpeechBegan(self._speech_item, _ms(event.at)))
-                self._barge_in(now)
+                self._unconfirmed = True
             case SpeechStopped():
+                if self._unconfirmed:
+                    self._barge_in(now)
                 detection = self.session.turn_detection
                 item_id = self._end_speech(event.end) or self._new_item_id()
                 self._commit_turn(item_id, event.start, event.end, now)
@@ -261,6 +269,7 @@ class Conversation:
                     spoken_until = now - (self._tape.end - event.end) / RATE
                     self._respond(ev.CreateResponse(), now, spoken_until)
             case SpeechDropped():
+                self._unconfirmed = False
                 self._end_speech(event.end)
                 self._notify(ev.InputCleared())
                 if self._owed:
@@ -277,6 +286,7 @@ class Conversation:
 
     def _barge_in(self, now: float) -> None:
         """Confirmed speech takes the floor: the one rule that couples the two machines."""
+        self._unconfirmed = False
         detection = self.session.turn_detection
         if self._response is None or detection is None or not detection.interrupt_response:
             return
