@@ -345,6 +345,20 @@ def test_a_transcript_in_parts_is_passed_on_and_kept_whole():
     ]
 
 
+def test_the_transcript_of_turns_that_went_as_one_message_settles_them_all():
+    replies = [Reply(first_delay=2.0, transcript=None), Reply(transcript="my name is Anna who are you")]
+    sim = Sim(speech=[(1.0, 2.5), (3.2, 4.5)], replies=replies).run(12)
+    first, second = sim.events(ev.TranscriptDone)
+    assert (first.text, second.text) == ("", "my name is Anna who are you")
+    assert not sim.events(ev.TranscriptFailed)
+
+
+def test_a_transcript_does_not_settle_a_turn_before_an_answer_that_was_heard():
+    replies = [Reply(seconds=20.0, transcript=None), Reply()]
+    sim = Sim(speech=[(1.0, 2.5), (6.0, 7.0)], replies=[replies[0], replies[1]]).run(15)
+    assert [done.item_id for done in sim.events(ev.TranscriptDone)] == ["item_call_3"]
+
+
 def test_without_transcription_nobody_waits_for_one():
     sim = Sim(speech=[(1.0, 2.5)], config=with_session(transcribe=False)).run(8)
     assert not sim.events(ev.TranscriptDone, ev.TranscriptFailed)

@@ -544,3 +544,17 @@ def test_a_reply_that_grows_is_not_forgotten_for_want_of_room() -> None:
     h.end_reply("a")
     assert h.get("a") is not None
     assert sum(len(str(item.content)) for item in h.items) < 1_100_000
+
+
+def test_user_items_without_an_answer_between_are_joined():
+    history = History(HistoryConfig(), "call")
+    history.append_text("a", "user", "one")
+    history.begin_reply("r")
+    history.extend_reply("r", "yes", 480)
+    history.append_text("b", "user", "two")
+    history.begin_reply("unheard")
+    history.append_text("c", "user", "three")
+    assert history.joined_before("c") == ["b"]
+    assert history.joined_before("b") == []
+    assert history.joined_before("a") == []
+    assert history.joined_before("nowhere") == ["b", "c"]

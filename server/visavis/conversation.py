@@ -10,7 +10,6 @@ confirmed speech while the floor is not idle is a barge-in. Everything late is d
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Literal, assert_never
 
@@ -23,6 +22,7 @@ from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame, FrameSampler
 from .history import History, Item
 from .playout import Playout
+from .response import Response, Stage
 from .tape import Tape
 from .turns import Speech, SpeechDropped, SpeechStarted, SpeechStopped, TurnDetector, TurnEvent
 from .vad import VoiceActivity
@@ -41,31 +41,6 @@ class Floor(Enum):
     IDLE = auto()
     THINKING = auto()
     SPEAKING = auto()
-
-
-class _Stage(Enum):
-    GENERATING = auto()
-    DRAINING = auto()
-    "The engine is done, the caller still listens."
-
-
-@dataclass(slots=True)
-class _Response:
-    """The one live response."""
-
-    id: int
-    answers: str | None
-    "The user item it answers."
-    modalities: tuple[Literal["audio", "text"], ...]
-    started_at: float
-    last_delta_at: float
-    stage: _Stage = _Stage.GENERATING
-    delta_seen: bool = False
-    audio_seen: bool = False
-    item_id: str | None = None
-    usage: Usage | None = None
-    transcript: str = ""
-    marks: dict[str, float] = field(default_factory=dict)
 
 
 class Conversation:
@@ -87,7 +62,7 @@ class Conversation:
         self._sampler = FrameSampler(config.camera)
         self._tape = Tape()
         self._actions: deque[Action] = deque()
-        self._response: _Response | None = None
+        self._response: Response | None = None
         self._wanted: ev.CreateResponse | None = None
         "A response asked for while another was live."
         self._responses = 0
@@ -129,7 +104,7 @@ class Conversation:
     def receive_delta(self, response_id: int, delta: Delta, now: float) -> None:
         """Take what the engine streamed; anything of a response that is not being generated is dropped."""
         response = self._response
-        if response is None or response.id != response_id or response.stage is not _Stage.GENERATING:
+        if response is None or response.id != response_id or not response.generating:
             return
         response.last_delta_at = now
         response.delta_seen = True
@@ -163,7 +138,7 @@ class Conversation:
     def receive_failure(self, response_id: int, error: EngineError, now: float) -> None:
         """End a response that the engine broke off. What is buffered of it still plays."""
         response = self._response
-        if response is None or response.id != response_id or response.stage is not _Stage.GENERATING:
+        if response is None or response.id != response_id or not response.generating:
             return
         self._end_generation("failed", now, error=error)
 
@@ -184,7 +159,7 @@ class Conversation:
                 else:
                     self._notify(ev.InputCleared())
             case ev.CreateResponse():
-                if self._response is not None and self._response.stage is _Stage.GENERATING:
+                if self._response is not None and self._response.generating:
                     raise ClientEventError(
                         "A response is being generated; cancel it or wait for its response.done.",
                         code="conversation_already_has_active_response",
@@ -207,8 +182,8 @@ class Conversation:
                 self._mark(response, "first_sent", now)
                 self._set_floor(Floor.SPEAKING)
                 self._notify(ev.PlayoutStarted(response.id))
-                self._notify_timings(response)
-            if response.stage is _Stage.DRAINING and self._playout.finished:
+                self._notify(response.timings(final=False))
+            if response.stage is Stage.DRAINING and self._playout.finished:
                 self._notify(ev.PlayoutStopped(response.id))
                 self._release_floor(now)
         return pcm
@@ -222,9 +197,9 @@ class Conversation:
         for item_id in [item_id for item_id, due in self._awaited.items() if now >= due]:
             self._fail_transcript(item_id, "No transcript came in time.")
         response = self._response
-        if response is None or now < self._response_deadline(response):
+        if response is None or now < response.deadline(self._config.watchdog):
             return
-        if response.stage is _Stage.GENERATING:
+        if response.generating:
             waited = now - response.last_delta_at
             self._actions.append(CancelResponse(response.id))
             self._end_generation(
@@ -239,7 +214,7 @@ class Conversation:
         if self._turns.state is Speech.SPEAKING:
             due.append(self._audio_at + self._config.turns.stall_s)
         if self._response is not None:
-            due.append(self._response_deadline(self._response))
+            due.append(self._response.deadline(self._config.watchdog))
         return min(due, default=None)
 
     def next_action(self) -> Action | None:
@@ -339,7 +314,7 @@ class Conversation:
         self.session = event.session
         self._notify(ev.SessionUpdated(self.session))
 
-    def _receive_transcript(self, response: _Response, delta: TranscriptDelta, now: float) -> None:
+    def _receive_transcript(self, response: Response, delta: TranscriptDelta, now: float) -> None:
         item_id = response.answers
         if item_id is None or item_id not in self._awaited:
             return
@@ -348,9 +323,16 @@ class Conversation:
             self._notify_transcript(ev.TranscriptPart(item_id, delta.text))
             return
         self._mark(response, "transcript", now)
+        for earlier in self.history.joined_before(item_id):
+            # A turn whose response was broken off went to the engine again with this one, as one message.
+            if earlier in self._awaited:
+                self._finish_transcript(earlier, "")
+        self._finish_transcript(item_id, response.transcript)
+
+    def _finish_transcript(self, item_id: str, text: str) -> None:
         del self._awaited[item_id]
-        self.history.set_transcript(item_id, response.transcript)
-        self._notify_transcript(ev.TranscriptDone(item_id, response.transcript))
+        self.history.set_transcript(item_id, text)
+        self._notify_transcript(ev.TranscriptDone(item_id, text))
 
     def _fail_transcript(self, item_id: str, message: str) -> None:
         del self._awaited[item_id]
@@ -366,7 +348,7 @@ class Conversation:
             return
         self._responses += 1
         modalities = create.output_modalities or self.session.output_modalities
-        response = _Response(self._responses, self._last_user_item, modalities, now, now)
+        response = Response(self._responses, self._last_user_item, modalities, now, now)
         if spoken_until is not None:
             response.marks["speech_end"] = spoken_until
         self._response = response
@@ -385,7 +367,7 @@ class Conversation:
         )
         self._actions.append(StartResponse(response.id, request))
 
-    def _begin_reply(self, response: _Response) -> str:
+    def _begin_reply(self, response: Response) -> str:
         if response.item_id is None:
             response.item_id = self._new_item_id()
             previous = self.history.begin_reply(response.item_id, "audio" in response.modalities)
@@ -398,14 +380,13 @@ class Conversation:
         status: ev.ResponseStatus,
         now: float,
         *,
-        reason: Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
-        | None = None,
+        reason: ev.ResponseReason | None = None,
         error: EngineError | None = None,
     ) -> None:
         """Close the live response's books: exactly one `ResponseDone`. The playout may go on."""
         response = self._response
         assert response is not None
-        response.stage = _Stage.DRAINING
+        response.stage = Stage.DRAINING
         item: Item | None = None
         if response.item_id is not None:
             self.history.end_reply(response.item_id, completed=status == "completed")
@@ -414,27 +395,14 @@ class Conversation:
         if status in ("completed", "incomplete") and response.answers in self._awaited:
             self._fail_transcript(response.answers, "The engine gave no transcript.")
         self._mark(response, "done", now)
-        usage = response.usage
-        self._notify(
-            ev.ResponseDone(
-                response.id,
-                status,
-                reason,
-                error_code=error.code if error else None,
-                error_message=str(error) if error else None,
-                item=item,
-                output_modalities=response.modalities,
-                input_tokens=usage.input_tokens if usage else None,
-                output_tokens=usage.output_tokens if usage else None,
-            )
-        )
+        self._notify(response.done(status, reason, error, item))
         self._playout.end()
         if not response.audio_seen:
             self._release_floor(now)
 
     def _cancel_generation(self, event: ev.CancelGeneration, now: float) -> None:
         response = self._response
-        if response is None or response.stage is not _Stage.GENERATING:
+        if response is None or not response.generating:
             raise ClientEventError("No response is being generated.", code="response_cancel_not_active")
         if event.response_id not in (None, response.id):
             raise ClientEventError(
@@ -452,7 +420,7 @@ class Conversation:
             return
         started = self._playout.started
         heard = self._playout.flush()
-        if response.stage is _Stage.GENERATING:
+        if response.generating:
             self._actions.append(CancelResponse(response.id))
             self._end_generation("cancelled", now, reason=reason)
         if started:
@@ -467,18 +435,10 @@ class Conversation:
         response, self._response = self._response, None
         assert response is not None
         self._set_floor(Floor.IDLE)
-        self._notify_timings(response, final=True)
+        self._notify(response.timings(final=True))
         if self._wanted is not None:
             wanted, self._wanted = self._wanted, None
             self._respond(wanted, now)
-
-    def _response_deadline(self, response: _Response) -> float:
-        watchdog = self._config.watchdog
-        whole = response.started_at + watchdog.response_s
-        if response.stage is _Stage.DRAINING:
-            return whole
-        patience = watchdog.idle_delta_s if response.delta_seen else watchdog.first_delta_s
-        return min(whole, response.last_delta_at + patience)
 
     # Small things.
 
@@ -512,15 +472,9 @@ class Conversation:
         if self.session.transcribe:
             self._notify(event)
 
-    def _notify_timings(self, response: _Response, *, final: bool = False) -> None:
-        origin = response.marks.get("speech_end", response.started_at)
-        marks = {name: round((at - origin) * 1000) for name, at in response.marks.items()}
-        self._notify(ev.TurnTimings(response.id, response.answers, marks, final))
-
-    def _mark(self, response: _Response, name: str, now: float) -> None:
+    def _mark(self, response: Response, name: str, now: float) -> None:
         """Note the first time that a stage is reached."""
-        if name not in response.marks:
-            response.marks[name] = now
+        if response.mark(name, now):
             self._actions.append(Mark(name, response.id, now))
 
 

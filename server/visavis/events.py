@@ -10,6 +10,8 @@ from typing import Literal
 from .config import SessionConfig
 from .history import Item
 
+Modalities = tuple[Literal["audio", "text"], ...]
+
 # From the client.
 
 
@@ -48,7 +50,7 @@ class ClearAudio:
 class CreateResponse:
     instructions: str | None = None
     "In place of the session's, for this response only."
-    output_modalities: tuple[Literal["audio", "text"], ...] | None = None
+    output_modalities: Modalities | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
 
@@ -164,7 +166,7 @@ class TranscriptFailed:
 @dataclass(frozen=True, slots=True)
 class ResponseCreated:
     response_id: int
-    output_modalities: tuple[Literal["audio", "text"], ...]
+    output_modalities: Modalities
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,7 @@ class ReplyEnded:
 
 
 ResponseStatus = Literal["completed", "cancelled", "failed", "incomplete"]
+ResponseReason = Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +204,14 @@ class ResponseDone:
 
     response_id: int
     status: ResponseStatus
-    reason: Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"] | None = None
+    reason: ResponseReason | None = None
     "Of `cancelled` and `incomplete`."
     error_code: str | None = None
     error_message: str | None = None
     "Of `failed`."
     item: Item | None = None
     "The reply, if there was one."
-    output_modalities: tuple[Literal["audio", "text"], ...] = ("audio",)
+    output_modalities: Modalities = ("audio",)
     input_tokens: int | None = None
     output_tokens: int | None = None
 

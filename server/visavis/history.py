@@ -125,6 +125,18 @@ class History:
         at = ids.index(item_id) if item_id in ids else 0
         return ids[at - 1] if at else None
 
+    def joined_before(self, item_id: str) -> list[str]:
+        """Return the ids of the user items right before this one, which `messages` joins with it."""
+        ids: list[str] = []
+        for entry in self._entries:
+            if entry.item.id == item_id:
+                break
+            if entry.item.role == "user":
+                ids.append(entry.item.id)
+            elif self._parts(entry):
+                ids.clear()
+        return ids
+
     def add(self, item: Item, previous_item_id: str | None = None) -> str | None:
         """Add an item after another, at the start for "root", at the end for None; return the id before it.
 

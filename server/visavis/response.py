@@ -1,0 +1,78 @@
+"""The books of one response: what it answers, how far it is, when it reached what. Sans-I/O."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from .config import WatchdogConfig
+from .engine import Usage
+from .errors import EngineError
+from .events import Modalities, ResponseDone, ResponseReason, ResponseStatus, TurnTimings
+from .history import Item
+
+
+class Stage(Enum):
+    GENERATING = auto()
+    DRAINING = auto()
+    "The engine is done, the caller still listens."
+
+
+@dataclass(slots=True)
+class Response:
+    """A response from its request until the floor is free again. Times are monotonic seconds."""
+
+    id: int
+    answers: str | None
+    "The user item it answers."
+    modalities: Modalities
+    started_at: float
+    last_delta_at: float
+    stage: Stage = Stage.GENERATING
+    delta_seen: bool = False
+    audio_seen: bool = False
+    item_id: str | None = None
+    usage: Usage | None = None
+    transcript: str = ""
+    marks: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def generating(self) -> bool:
+        return self.stage is Stage.GENERATING
+
+    def mark(self, name: str, now: float) -> bool:
+        """Note that a stage is reached; False if it was before."""
+        if name in self.marks:
+            return False
+        self.marks[name] = now
+        return True
+
+    def deadline(self, watchdog: WatchdogConfig) -> float:
+        """Return when patience with it ends."""
+        whole = self.started_at + watchdog.response_s
+        if self.stage is Stage.DRAINING:
+            return whole
+        patience = watchdog.idle_delta_s if self.delta_seen else watchdog.first_delta_s
+        return min(whole, self.last_delta_at + patience)
+
+    def timings(self, *, final: bool) -> TurnTimings:
+        origin = self.marks.get("speech_end", self.started_at)
+        marks = {name: round((at - origin) * 1000) for name, at in self.marks.items()}
+        return TurnTimings(self.id, self.answers, marks, final)
+
+    def done(
+        self,
+        status: ResponseStatus,
+        reason: ResponseReason | None,
+        error: EngineError | None,
+        item: Item | None,
+    ) -> ResponseDone:
+        return ResponseDone(
+            self.id,
+            status,
+            reason,
+            error_code=error.code if error else None,
+            error_message=str(error) if error else None,
+            item=item,
+            output_modalities=self.modalities,
+            input_tokens=self.usage.input_tokens if self.usage else None,
+            output_tokens=self.usage.output_tokens if self.usage else None,
+        )
