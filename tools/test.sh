@@ -30,9 +30,22 @@ install_debian() {
     fi
 }
 
+# The types in the page's comments are checked by TypeScript, whose package is the checker alone.
+typescript() {
+    command -v tsc >/dev/null && return
+    if ! command -v npm >/dev/null; then
+        say "npm is not installed: the types of the call page are not checked."
+    elif ! npm install --silent --no-fund --no-audit --prefix "$VENV/node" typescript@7 >"$VENV/npm.log" 2>&1; then
+        tail -n 5 "$VENV/npm.log" >&2
+        say "TypeScript could not be installed: the types of the call page are not checked."
+    fi
+}
+
 prepare local,dev
 timed "chromium" debian chromium chromium
 timed "espeak-ng" debian espeak-ng espeak-ng
+timed "TypeScript" typescript
+PATH=$PWD/$VENV/node/node_modules/.bin:$PATH
 timed "Models" "$VENV/bin/visavis" models pull || say "Tests that need the models are skipped."
 
 slow='slow or models or browser or people or loopback'
