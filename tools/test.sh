@@ -45,7 +45,7 @@ prepare local,dev
 timed "chromium" debian chromium chromium
 timed "espeak-ng" debian espeak-ng espeak-ng
 timed "TypeScript" typescript
-PATH=$PWD/$VENV/node/node_modules/.bin:$PATH
+PATH=$(cd "$VENV" && pwd)/node/node_modules/.bin:$PATH
 timed "Models" "$VENV/bin/visavis" models pull || say "Tests that need the models are skipped."
 
 slow='slow or models or browser or people or loopback'
