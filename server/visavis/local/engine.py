@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from aiohttp import web
@@ -35,9 +36,12 @@ async def serve(config: LocalConfig, socket: Path, stop: asyncio.Event) -> None:
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await asyncio.to_thread(socket.unlink, missing_ok=True)  # of a process that was killed
+        stack.push_async_callback(asyncio.to_thread, socket.unlink, missing_ok=True)
+        # Private whatever folder the socket is in, and gone with that folder if this process is killed.
+        private = stack.enter_context(TemporaryDirectory(prefix="llama-", dir=socket.parent))
         await web.UnixSite(runner, socket).start()
         started = time.monotonic()
-        loading = asyncio.ensure_future(load(config, socket.parent))
+        loading = asyncio.ensure_future(load(config, Path(private)))
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -70,18 +74,25 @@ async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
             return RemoteModel(config.llm_url, config.llm_model, config.llm_api_key)
         return EmbeddedModel(models.resolve(config.model, cache), private_dir, threads=threads)
 
+    async def load_senses() -> tuple[Recogniser, Sight, speech.Speaker]:
+        ears = await asyncio.to_thread(load_ears)
+        eyes = await asyncio.to_thread(lambda: Sight(threads=threads))
+        return ears, eyes, await speech.load()
+
     started = time.monotonic()
-    ears = await asyncio.to_thread(load_ears)
-    eyes = await asyncio.to_thread(lambda: Sight(threads=threads))
-    voice = await speech.load()
-    loaded = time.monotonic()
-    model = await asyncio.to_thread(load_model)
+    loading = asyncio.create_task(load_senses())
+    try:
+        model = await asyncio.to_thread(load_model)
+        ears, eyes, voice = await loading
+    except BaseException:
+        loading.cancel()
+        await asyncio.wait((loading,))
+        raise
     logger.info(
-        "%d threads; ears, eyes and voice (%s) in %.1f s, language model in %.1f s",
+        "%d threads, %d spoken languages; loaded in %.1f s",
         threads,
-        " ".join(sorted(voice.languages)),
-        loaded - started,
-        time.monotonic() - loaded,
+        len(voice.languages),
+        time.monotonic() - started,
     )
     pipeline = Pipeline(ears, eyes, model, voice, max_tokens=config.max_tokens)
     try:

@@ -65,13 +65,12 @@ class EmbeddedModel:
     def __init__(self, model: Path, socket_dir: Path, *, threads: int) -> None:
         """Load; takes seconds. Raises ModelError when the file is no usable model.
 
-        `socket_dir` must be private (0700): xllamacpp always opens an HTTP server, which otherwise is
-        a loopback port, open to each web page on the machine. A Unix socket and a random key close it.
+        `socket_dir` must be private (0700) and empty: xllamacpp always opens an HTTP server, which
+        otherwise is a loopback port, open to each web page on the machine. A Unix socket and a random key
+        close it.
         """
         import xllamacpp  # kept out of the parent process, which shares this package
 
-        socket = socket_dir / "llama.sock"  # the ending makes it a Unix socket
-        socket.unlink(missing_ok=True)  # left by an engine that was killed
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(model)
         parameters.n_ctx = CONTEXT
@@ -79,7 +78,7 @@ class EmbeddedModel:
         parameters.n_batch = parameters.n_ubatch = _BATCH
         parameters.cache_ram_mib = _PROMPT_CACHE_MIB
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
-        parameters.hostnames = [str(socket)]
+        parameters.hostnames = [str(socket_dir / "llama.sock")]  # the ending makes it a Unix socket
         parameters.api_keys = [secrets.token_urlsafe(32)]
         parameters.cors_origins = "null"
         parameters.ui = parameters.endpoint_slots = False
