@@ -22,16 +22,25 @@ timed() {
     say "$step_text: $(($(date +%s) - step_start)) s"
 }
 
-# The first Python that is new enough, $PYTHON before all; a name on the PATH may be a stub, so each is run.
+# A name on the PATH may be a stub, so it is run. The reading of signs has no package for Python 3.13 and later.
+suits() {
+    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null
+}
+
 find_python() {
-    for name in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3; do
-        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    if [ -n "${PYTHON:-}" ]; then
+        suits "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.11 or 3.12; name another, or none to have one found."
+        printf '%s' "$PYTHON"
+        return
+    fi
+    for name in python3.12 python3.11 python3; do
+        if suits "$name"; then
             printf '%s' "$name"
             return
         fi
     done
-    fail "Python 3.11 or newer is needed and was not found. Install it (Debian: apt-get install python3 python3-venv)" \
-        "or name one: make run PYTHON=/path/to/python3."
+    fail "Python 3.11 or 3.12 is needed and was not found. Install one (with uv: uv python install 3.12)" \
+        "and name it: make run PYTHON=/path/to/python3.12."
 }
 
 make_environment() {
