@@ -70,7 +70,8 @@ async def test_a_question_is_heard_and_answered_aloud(product, ears, say, tmp_pa
 
 @pytest.mark.people
 async def test_people_are_understood(product, recordings: dict[Path, str], tmp_path: Path):
-    said = {path: text for path, text in recordings.items() if path.name.startswith(("hg", "hu_08"))}
+    names = ("hg_goforward.wav", "hu_0880.wav", "hu_0890.wav")
+    said = {path: text for path, text in recordings.items() if path.name in names}
     turns = await ask(product.url, tmp_path, list(said))
     rates = {
         path.name: error_rate(text, turn["user_transcript"])
