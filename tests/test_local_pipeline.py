@@ -60,6 +60,7 @@ class Model:
     prompts: list[Messages] = field(default_factory=list)
     limits: list[int] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
+    warmed: Messages = field(default_factory=list)
     stage: Stage = field(default_factory=lambda: Stage("language"))
     failure: Exception | None = None
 
@@ -84,6 +85,9 @@ class Model:
         async with aclosing(self.stage.stream(caller, work)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def warm(self, messages: Messages) -> None:
+        self.warmed = messages
 
     async def read_ahead(self, messages: Messages, caller: str) -> None:
         async with aclosing(self.reply(messages, caller=caller, max_tokens=1, temperature=None)) as pieces:
@@ -373,4 +377,4 @@ async def test_warming_leaves_no_trace(engine: Engine) -> None:
         {"role": "user", "content": "Hello!"},
     ]
     await engine.answer(Turn("system", "Be kind."), Turn("user", "Hi."))
-    assert engine.model.prompts[1][:-1] == engine.model.prompts[0][:-1]
+    assert engine.model.prompts[1][:-1] == engine.model.prompts[0][:-1] == engine.model.warmed

@@ -44,7 +44,12 @@ class Client:
 
     @asynccontextmanager
     async def stream(
-        self, messages: list[dict[str, Any]], *, call: str = "test", speak: bool = True
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        call: str = "test",
+        speak: bool = True,
+        max_tokens: int = 512,
     ) -> AsyncGenerator[AsyncGenerator[dict[str, Any], None], None]:
         """Give the chunks of one response; leaving closes the connection."""
         body = {
@@ -52,6 +57,7 @@ class Client:
             "stream_options": {"include_usage": True},
             "modalities": ["text", "audio"] if speak else ["text"],
             "temperature": 0.0,
+            "max_tokens": max_tokens,
             "messages": messages,
         }
         data = io.BytesIO(json.dumps(body).encode())  # aiohttp writes bytes in one go, however many
@@ -75,16 +81,18 @@ class Client:
 
             yield chunks()
 
-    async def ask(self, *messages: dict[str, Any], call: str = "test", speak: bool = True) -> Reply:
+    async def ask(
+        self, *messages: dict[str, Any], call: str = "test", speak: bool = True, max_tokens: int = 512
+    ) -> Reply:
         reply, sounds = Reply(), []
         system = {"role": "system", "content": SessionConfig().instructions}
-        async with self.stream([system, *messages], call=call, speak=speak) as chunks:
+        async with self.stream([system, *messages], call=call, speak=speak, max_tokens=max_tokens) as chunks:
             async for chunk in chunks:
                 if not chunk["choices"]:
                     reply.usage = chunk["usage"]
                     continue
                 choice = chunk["choices"][0]
-                reply.done = reply.done or choice["finish_reason"] == "stop"
+                reply.done = reply.done or choice["finish_reason"] is not None
                 content = choice["delta"].get("content")
                 match chunk.get("modality"):
                     case "transcript":

@@ -17,6 +17,7 @@ import pytest
 from asking import REPLY_S, START_S, Client, sound, whisper_folder
 
 from visavis.audio import Pcm, decode_wav, resample
+from visavis.local import models
 from visavis.local.tongues import looks_english
 from visavis.local.whisper import Recogniser
 
@@ -172,6 +173,20 @@ async def test_two_callers_at_once_get_their_own_replies(client: Client, say: Sa
     assert "Tokyo" in japan.text
 
 
+async def test_a_call_need_not_be_read_anew_after_another_has_spoken(client: Client) -> None:
+    async def work(call: str, *more: dict[str, Any]) -> float:
+        await client.until_idle()
+        before = client.cpu_s()
+        question = {"role": "user", "content": f"This is call {call}. {LONG}"}
+        await client.ask(question, *more, call=call, speak=False, max_tokens=1)
+        return client.cpu_s() - before
+
+    first = [await work("one"), await work("two")]
+    again = {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And?"}
+    second = [await work("one", *again), await work("two", *again)]
+    assert max(second) < min(first) / 3
+
+
 async def test_beyond_the_bound_callers_are_told_it_is_busy(client: Client) -> None:
     story = {"role": "user", "content": "Tell me a long story about a ship."}
     async with asyncio.TaskGroup() as group:
@@ -242,6 +257,7 @@ async def test_cancelling_while_it_writes_and_speaks_leaves_little(client: Clien
 
 async def test_a_killed_engine_comes_back(client: Client) -> None:
     restarts, pid = client.supervisor.restarts, client.supervisor.pid
+    assert list((models.cache_dir(None, os.environ) / "prompts").glob("*.bin")), "no quick start without"
     assert pid is not None
     async with client.stream([{"role": "user", "content": LONG}]) as chunks, aclosing(chunks):
         await anext(chunks)

@@ -72,7 +72,8 @@ async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
     def load_model() -> LanguageModel:
         if config.llm_url is not None:
             return RemoteModel(config.llm_url, config.llm_model, config.llm_api_key)
-        return EmbeddedModel(models.resolve(config.model, cache), private_dir, threads=threads)
+        model = models.resolve(config.model, cache)
+        return EmbeddedModel(model, private_dir, cache / "prompts", threads=threads)
 
     async def load_senses() -> tuple[Recogniser, Sight, speech.Speaker]:
         ears = await asyncio.to_thread(load_ears)

@@ -1,5 +1,6 @@
 """Text to text: a GGUF model inside this process, or any OpenAI-compatible server."""
 
+import asyncio
 import json
 import logging
 import secrets
@@ -13,6 +14,7 @@ import aiohttp
 
 from ..errors import EngineBusy, EngineLost, EngineRefused, ModelError
 from .prompt import Messages
+from .snapshot import Snapshots, name_of
 from .stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,10 @@ class LanguageModel(Protocol):
         """
         ...
 
+    async def warm(self, messages: Messages) -> None:
+        """Get ready for prompts that begin with these."""
+        ...
+
     async def read_ahead(self, messages: Messages, caller: str) -> None:
         """Take a prompt into the prefix cache, if there is one here. Cancelling stops it."""
         ...
@@ -62,12 +68,12 @@ class LanguageModel(Protocol):
 class EmbeddedModel:
     """llama.cpp through xllamacpp. One reply is made at a time, by callers in turn."""
 
-    def __init__(self, model: Path, socket_dir: Path, *, threads: int) -> None:
+    def __init__(self, model: Path, socket_dir: Path, state_dir: Path, *, threads: int) -> None:
         """Load; takes seconds. Raises ModelError when the file is no usable model.
 
         `socket_dir` must be private (0700) and empty: xllamacpp always opens an HTTP server, which
         otherwise is a loopback port, open to each web page on the machine. A Unix socket and a random key
-        close it.
+        close it. `state_dir` keeps what was read of the fixed prompt from start to start.
         """
         import xllamacpp  # kept out of the parent process, which shares this package
 
@@ -77,14 +83,24 @@ class EmbeddedModel:
         parameters.n_parallel = 1
         parameters.n_batch = parameters.n_ubatch = _BATCH
         parameters.cache_ram_mib = _PROMPT_CACHE_MIB
+        # By default another call's prompt is kept only where it differs by more than half, which calls that
+        # begin alike never do: each would read its history anew whenever another had spoken in between.
+        parameters.slot_prompt_similarity = 0.0
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
-        parameters.hostnames = [str(socket_dir / "llama.sock")]  # the ending makes it a Unix socket
-        parameters.api_keys = [secrets.token_urlsafe(32)]
+        socket, key = socket_dir / "llama.sock", secrets.token_urlsafe(32)
+        parameters.hostnames = [str(socket)]  # the ending makes it a Unix socket
+        parameters.api_keys = [key]
         parameters.cors_origins = "null"
-        parameters.ui = parameters.endpoint_slots = False
+        parameters.ui = False
+        parameters.endpoint_slots = True
+        parameters.slot_save_path = f"{state_dir}/"
         parameters.n_threads_http = 1
         parameters.verbosity = 0
+        self._model = model
+        self._version = str(xllamacpp.__version__)
+        self._snapshots = Snapshots(state_dir, socket, key)
         try:
+            state_dir.mkdir(parents=True, exist_ok=True)
             self._server: Any = xllamacpp.Server(parameters)  # untyped extension module
         except (RuntimeError, ValueError, OSError) as error:
             raise ModelError(f"cannot load the language model {model}: {error}") from error
@@ -131,6 +147,12 @@ class EmbeddedModel:
                 if piece is not None:
                     yield piece
 
+    async def warm(self, messages: Messages) -> None:
+        name = await asyncio.to_thread(name_of, self._model, self._version, CONTEXT, messages)
+        if not await self._snapshots.restore(name):
+            await self.read_ahead(messages, "")
+            await self._snapshots.save(name)
+
     async def read_ahead(self, messages: Messages, caller: str) -> None:
         async with aclosing(self.reply(messages, caller=caller, max_tokens=1, temperature=None)) as pieces:
             async for _ in pieces:
@@ -175,6 +197,9 @@ class RemoteModel:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise EngineLost(f"the language model at {self._url} cannot be used: {error}") from error
         yield reader.counts()
+
+    async def warm(self, messages: Messages) -> None:
+        """Do nothing: the server is warm or it is not."""
 
     async def read_ahead(self, messages: Messages, caller: str) -> None:
         """Do nothing: the cache is the server's own, and its time may cost money."""

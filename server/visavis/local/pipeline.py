@@ -157,6 +157,7 @@ class Pipeline:
 
     async def warm(self, instructions: str) -> None:
         """Fill the prefix cache and touch every model once."""
+        await self._model.warm(prefix([instructions]))
         turns = (Turn("system", instructions), Turn("user", "Hello!"))
         async with aclosing(self.respond(Ask(turns, max_tokens=1))) as pieces:
             async for _ in pieces:
