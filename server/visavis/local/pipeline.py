@@ -96,15 +96,23 @@ class Pipeline:
     """Serves any number of requests at once; each model works for one at a time, callers in turn."""
 
     def __init__(
-        self, ears: Ears, eyes: Eyes, model: LanguageModel, voice: Voice, *, max_tokens: int
+        self,
+        ears: Ears,
+        eyes: Eyes,
+        model: LanguageModel,
+        voice: Voice,
+        *,
+        max_tokens: int,
+        seeing: Stage | None = None,
     ) -> None:
+        """`seeing` is where the camera is looked at, if not in a thread of its own."""
         self._ears = ears
         self._eyes = eyes
         self._model = model
         self._voice = voice
         self._max_tokens = max_tokens
         self._hearing = Stage("hearing")
-        self._seeing = Stage("seeing")
+        self._seeing = seeing or Stage("seeing")
         self._heard: OrderedDict[str, Heard] = OrderedDict()
         self._memory = CallMemory()
         self._reading: asyncio.Task[None] | None = None
@@ -124,11 +132,11 @@ class Pipeline:
         if not said.words:  # a noise: nobody asked for an answer
             yield End()
             return
+        await self._end_reading()
         seen = await self._look(ask, said)
         marks.set("seen")
         messages, language = await self._prompt(ask, said, seen)
-        await self._end_reading()
-        if seen is not None and asks_for_things(said.words, language):
+        if seen is not None and asks_for_things(said.words, said.language):
             recited = honest_answer(language, seen.view)
             reply = _recite(recited)
             messages = [*messages, {"role": "assistant", "content": recited}]

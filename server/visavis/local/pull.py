@@ -128,7 +128,7 @@ class HubSource:
                 raise SourceError(f"it answers {error.code} for {model.repository}/{file.name}") from error
         except (OSError, HTTPException) as error:
             self._unreachable = f"it cannot be reached ({_reason(error)})"
-            logger.info("The hub cannot be reached (%s): the next source is asked instead", _reason(error))
+            logger.debug("The hub cannot be reached (%s): the next source is asked instead", _reason(error))
             return self._unreachable
         with response, partial.open("ab") as out:
             if response.status != 206:

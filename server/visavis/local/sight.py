@@ -3,14 +3,10 @@
 No more: it has no model of pictures, so what it does not measure here it must not claim to see.
 """
 
-import gzip
-import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
-from importlib import resources
 from threading import Event
 from typing import Any
 
@@ -26,6 +22,8 @@ MAX_WORDS_CHARACTERS = 200
 MAX_LINES = 12
 _MIN_SCORE = 0.6
 "OCR confidence below which a line is noise."
+_MAX_SIDE = 1024
+"Of the pictures that a call keeps."
 _CANDIDATES = 6
 "Frames of a turn that are looked at to find the sharpest."
 _DARK, _DIM, _GLARING = 30, 80, 215
@@ -106,14 +104,22 @@ class Sight:
     def __init__(self, *, threads: int) -> None:
         try:
             import cv2
-            from rapidocr_onnxruntime import RapidOCR
+            from rapidocr import RapidOCR
 
             self._cv2: Any = cv2
-            self._ocr: Any = RapidOCR(intra_op_num_threads=threads, inter_op_num_threads=1)
+            self._ocr: Any = RapidOCR(
+                params={
+                    "Global.log_level": "error",
+                    # Pictures as they come: enlarged, as is the default, they cost three times as much.
+                    "Det.limit_type": "max",
+                    "Det.limit_side_len": _MAX_SIDE,
+                    "EngineConfig.onnxruntime.intra_op_num_threads": threads,
+                    "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+                }
+            )
         except (ImportError, RuntimeError, ValueError, OSError) as error:
             raise ModelError(f"cannot load OCR: {error}; pip install 'visavis[local]'") from error
         self._ocr(np.full((360, 640, 3), 128, np.uint8), use_cls=False)
-        _dictionary()
 
     def look(self, jpegs: Sequence[bytes], stop: Event) -> View | None:
         """Measure the sharpest frame; None when none can be decoded or `stop` is set in between."""
@@ -151,9 +157,9 @@ class Sight:
         return image
 
     def _read(self, image: Image) -> tuple[str, ...]:
-        lines, _ = self._ocr(image, use_cls=False)
-        found = ((str(line[1]), float(line[2])) for line in lines or ())
-        return tuple(respace(text) for text, score in found if score >= _MIN_SCORE and is_text(text))
+        read = self._ocr(image, use_cls=False)
+        found = zip(read.txts or (), read.scores or (), strict=True)
+        return tuple(str(text) for text, score in found if score >= _MIN_SCORE and is_text(text))
 
 
 def brightness(hsv: Image) -> str:
@@ -205,62 +211,3 @@ def bounded(lines: Sequence[str]) -> list[str]:
         elif clean:
             kept.append(clean)
     return kept
-
-
-_AFTER_PUNCTUATION = re.compile(r"(?<=[^\W\d_][.,:;!?])(?=[^\W\d_]{2})|(?<=[,;!?:])(?=[^\W\d_]{2})")
-_BEFORE_NUMBER = re.compile(r"(?<=[^\W\d_]{3})(?=\d)|(?<=[,;!?])(?=\d{3})")
-_AFTER_NUMBER = re.compile(r"(?<=\d)(?=(?:[AaPp][Mm]\b|[^\W\d_]{4}))")
-_CAMEL = re.compile(r"(?<=[a-zß-ÿ]{2})(?=[A-ZÀ-Þ][a-zß-ÿ])")
-_LETTERS = re.compile(r"[A-Za-z]{5,}")
-_SHORT_WORD = re.compile("a|i|am|an|as|at|be|by|do|go|he|if|in|is|it|me|my|no|of|on|or|so|to|up|us|we")
-
-
-def respace(text: str) -> str:
-    """Put back the spaces that OCR leaves out: at punctuation, numbers, capitals, between English words."""
-    text = " ".join(text.split())
-    for place in (_AFTER_PUNCTUATION, _BEFORE_NUMBER, _AFTER_NUMBER, _CAMEL):
-        text = place.sub(" ", text)
-    dictionary = _dictionary()
-    return _LETTERS.sub(lambda run: segment(run[0], dictionary), text)
-
-
-def segment(run: str, dictionary: Collection[str]) -> str:
-    """Cut a run of letters into words of the dictionary, long ones preferred; unchanged if it does not go."""
-    lower = run.lower()
-    if lower in dictionary or not dictionary:
-        return run
-    # best[i]: score and start of the last word of the best cut of the first i letters.
-    best: list[tuple[int, int] | None] = [(0, 0)] + [None] * len(run)
-    for end in range(1, len(run) + 1):
-        for start in range(max(0, end - 20), end):
-            before, word = best[start], lower[start:end]
-            if before is not None and _known(word, dictionary):
-                score = before[0] + len(word) ** 2 - 4
-                current = best[end]
-                if current is None or score > current[0]:
-                    best[end] = score, start
-    words, end = [], len(run)
-    while end:
-        step = best[end]
-        if step is None:
-            return run
-        words.append(run[step[1] : end])
-        end = step[1]
-    return " ".join(reversed(words))
-
-
-def _known(word: str, dictionary: Collection[str]) -> bool:
-    if len(word) < 3:
-        return _SHORT_WORD.fullmatch(word) is not None
-    return word in dictionary or (len(word) > 3 and word[-1] == "s" and word[:-1] in dictionary)
-
-
-@lru_cache(maxsize=1)
-def _dictionary() -> frozenset[str]:
-    """Read English words from the lexicon of the packaged voice; none if that cannot be found."""
-    try:
-        packed = (resources.files("hibari") / "assets" / "lexicon_us_gold.json.gz").read_bytes()
-        words: Collection[str] = json.loads(gzip.decompress(packed))
-    except (ImportError, OSError, ValueError):
-        return frozenset()
-    return frozenset(word.lower() for word in words if word.isascii() and word.isalpha())
