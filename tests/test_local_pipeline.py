@@ -272,6 +272,13 @@ async def test_who_asks_for_people_or_things_in_view_gets_what_is_known_and_no_i
     assert pieces == [Text("I can't see anything, because your camera is off."), End()]
 
 
+async def test_an_answer_by_rule_is_in_a_language_that_can_be_spoken(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("¿Qué ves?", "es")
+    engine.eyes.view = View("bright", ("grey",), ())
+    await engine.answer(spoken(1, jpegs=(b"jpeg",)))
+    assert engine.voice.said[0] == ("I can't make out people or things, ", "en")
+
+
 async def test_an_answer_by_rule_is_read_into_the_cache_while_nobody_waits(engine: Engine) -> None:
     pieces = await engine.answer(Turn("user", "Can you see me?"))
     said = "".join(piece.text for piece in pieces if isinstance(piece, Text))
