@@ -172,6 +172,10 @@ def test_content_without_modality_is_text() -> None:
     assert decode(chunk("Hi.")) == [TextDelta("Hi.")]
 
 
+def test_that_there_were_no_words_is_told() -> None:
+    assert decode(chunk("", "transcript")) == [TranscriptDelta("")]
+
+
 def test_a_transcript_is_what_the_user_said() -> None:
     final, partial = chunk("hi", "transcript"), json.loads(chunk("h", "transcript")) | {"final": False}
     assert decode(json.dumps(partial), final) == [TranscriptDelta("h", final=False), TranscriptDelta("hi")]

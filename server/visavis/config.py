@@ -123,7 +123,7 @@ class WatchdogConfig:
     response_s: float = 300.0
     "A whole response, playout included."
     transcript_s: float = 30.0
-    "How long a turn keeps its audio for a transcript that does not come."
+    "How long the transcript of a turn is waited for."
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class LocalConfig:
     language: str | None = None
     "Two letters, or None: recognised per utterance."
     threads: int = 0
-    "0 is physical cores minus one: the media needs one."
+    "0 is physical cores minus one, two at least if there are two: the niceness keeps the media ahead."
     nice: int = 5
     queue: int = 8
     "Requests waiting at most; more are refused as busy."

@@ -155,8 +155,8 @@ class ReplyDecoder:
         self._receive_reason(choice.get("finish_reason"), modality)
         delta = choice.get("delta")
         content = delta.get("content") if isinstance(delta, dict) else None
-        if not isinstance(content, str) or not content:
-            return []
+        if not isinstance(content, str) or not (content or modality == "transcript"):
+            return []  # an empty transcript is news: there were no words in what was heard
         match modality:
             case None | "text":
                 return [TextDelta(content)]
