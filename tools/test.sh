@@ -49,7 +49,13 @@ PATH=$(cd "$VENV" && pwd)/node/node_modules/.bin:$PATH
 timed "Models" "$VENV/bin/visavis" models pull || say "Tests that need the models are skipped."
 
 slow='slow or models or browser or people or loopback'
-timed "Unit tests" "$VENV/bin/python" -m coverage run -m pytest -q -m "not ($slow)" \
+timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "not ($slow)" \
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
+core=
+for module in audio conceal conversation frames history jitter playout spoken tape turns vad; do
+    core="$core tests/test_$module.py"
+done
+# shellcheck disable=SC2086 # a list of files
+timed "Coverage of the core" "$VENV/bin/python" -m coverage run -m pytest -q -m "not people" $core
 "$VENV/bin/python" -m coverage report
 timed "All other tests" "$VENV/bin/python" -m pytest -q -m "$slow"
