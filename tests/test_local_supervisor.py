@@ -172,6 +172,15 @@ asyncio.run(supervisor.run(lambda: print(supervisor.pid, supervisor.socket.paren
     await until(lambda: gone(pid))
 
 
+def test_a_long_name_of_the_temporary_folder_does_not_spoil_the_socket(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    assert len(str(Supervisor(LocalConfig()).socket)) < 100
+
+
 def test_settings_survive_the_way_to_the_child() -> None:
     config = LocalConfig(cache_dir=Path("/x"), llm_url="http://y", llm_api_key="z", threads=3, language="de")
     assert config_from_json(config_to_json(config)) == config

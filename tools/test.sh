@@ -58,4 +58,6 @@ done
 # shellcheck disable=SC2086 # a list of files
 timed "Coverage of the core" "$VENV/bin/python" -m coverage run -m pytest -q -m "not people" $core
 "$VENV/bin/python" -m coverage report
-timed "All other tests" "$VENV/bin/python" -m pytest -q -m "$slow"
+# Calls mostly wait for sound to pass, so two run side by side; the models want the machine to themselves.
+timed "Calls and pages" "$VENV/bin/python" -m pytest -q -n 2 --dist loadscope -m "($slow) and not models"
+timed "Talks with the models" "$VENV/bin/python" -m pytest -q -m models

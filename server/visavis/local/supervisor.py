@@ -32,6 +32,8 @@ _STEADY_S = 60.0
 "After a life this long the pauses between starts begin anew."
 _TERMINATE_S = 5.0
 "Grace between SIGTERM and SIGKILL."
+_MAX_PLACE = 48
+"Characters of a folder for temporary files: a Unix socket has 107 in all, and three names follow."
 _MAX_LINE = 65_536
 
 
@@ -46,7 +48,7 @@ class Supervisor:
         """`command` stands in for the engine in tests; `--socket PATH --child` is added to it."""
         self._config = config
         self._command = tuple(command) or (sys.executable, "-m", "visavis.local")
-        self._dir = Path(tempfile.gettempdir()) / f"visavis-{os.getpid()}-{os.urandom(8).hex()}"
+        self._dir = _place() / f"visavis-{os.getpid()}-{os.urandom(8).hex()}"
         self._closing = asyncio.Event()
         self._ready = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
@@ -223,3 +225,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
+
+
+def _place() -> Path:
+    """Return where temporary files go, unless its name is too long for sockets within it."""
+    usual = tempfile.gettempdir()
+    return Path(usual if len(os.fsencode(usual)) <= _MAX_PLACE else "/tmp")  # noqa: S108 - 0700 folders within
