@@ -12,14 +12,15 @@ from speech import silence, write_wav
 
 pytestmark = [pytest.mark.models, pytest.mark.browser, pytest.mark.loopback]
 
-QUESTION = "Please tell me how to boil an egg, step by step."
+QUESTION = "Please count from one to thirty."
+"Its answer is long, whatever the model makes of it."
 OBJECTION = "Stop, please. What is the capital of France?"
 PATIENCE_S = 120.0
 
 
 async def test_a_second_question_over_the_answer_stops_it_and_is_answered(product, say, tmp_path: Path):
     lead = 2.0
-    pieces = [silence(lead), say(QUESTION), silence(9.0), say(OBJECTION), silence(120.0)]
+    pieces = [silence(lead), say(QUESTION), silence(10.0), say(OBJECTION), silence(120.0)]
     wav = write_wav(tmp_path / "microphone.wav", np.concatenate(pieces))
     async with chromium((*INVENTED_DEVICES, f"--use-file-for-fake-audio-capture={wav}%noloop")) as page:
         await page.look(1280, 800)
@@ -33,13 +34,12 @@ async def test_a_second_question_over_the_answer_stops_it_and_is_answered(produc
         )
         captions = await page.evaluate("visavis.captions")
         events = await page.evaluate("visavis.events")
-    assert "boil an egg" in captions[0]["text"]
+    assert "count" in captions[0]["text"].lower()
     assert "capital of France" in captions[-2]["text"]
     assert "Paris" in captions[-1]["text"]
-    cut = [event for event in events if event["type"] == "conversation.item.truncated"]
-    if cut:  # else the answer was shorter than the pause
-        assert cut[0]["audio_end_ms"] < 9_500
-        assert captions[1]["heard"] < len(captions[1]["text"])
+    [cut] = [event for event in events if event["type"] == "conversation.item.truncated"]
+    assert 0 < cut["audio_end_ms"] < 11_000
+    assert 0 < captions[1]["heard"] < len(captions[1]["text"])
 
 
 async def test_a_sign_in_the_camera_is_read_out(product, say, tmp_path: Path):

@@ -128,9 +128,8 @@ async def test_an_engine_killed_in_mid_word_is_told_and_the_next_turn_works(prod
         os.kill(before, signal.SIGKILL)
         await until(lambda: ear.kinds()["response.done"] >= 1, "the end of the answer", PATIENCE_S)
         status = [event["response"]["status"] for event in ear.events if event["type"] == "response.done"]
-        if status != ["completed"]:  # the models may have been faster than we
-            assert status == ["failed"]
-            assert ear.kinds()["error"] == 1
+        assert status == ["failed"]
+        assert ear.kinds()["error"] == 1
         await asyncio.to_thread(product.wait_ready, "the engine after its death")
         assert product.engine_pid() != before
         ear.events.clear()
