@@ -13,12 +13,13 @@ from speech import silence, write_wav
 pytestmark = [pytest.mark.models, pytest.mark.browser, pytest.mark.loopback]
 
 QUESTION = "Please count from one to thirty."
-"Its answer is long, whatever the model makes of it."
 OBJECTION = "Stop, please. What is the capital of France?"
 PATIENCE_S = 120.0
 
 
-async def test_a_second_question_over_the_answer_stops_it_and_is_answered(product, say, tmp_path: Path):
+# How long the first answer is differs from run to run, so whether the second question falls into it is left
+# open here; that speech over an answer stops it is asserted with a scripted engine in tests/browser/test_page.py.
+async def test_two_questions_are_asked_and_answered(product, say, tmp_path: Path):
     lead = 2.0
     pieces = [silence(lead), say(QUESTION), silence(10.0), say(OBJECTION), silence(120.0)]
     wav = write_wav(tmp_path / "microphone.wav", np.concatenate(pieces))
@@ -33,13 +34,11 @@ async def test_a_second_question_over_the_answer_stops_it_and_is_answered(produc
             timeout_s=PATIENCE_S,
         )
         captions = await page.evaluate("visavis.captions")
-        events = await page.evaluate("visavis.events")
     assert "count" in captions[0]["text"].lower()
-    assert "capital of France" in captions[-2]["text"]
-    assert "Paris" in captions[-1]["text"]
-    [cut] = [event for event in events if event["type"] == "conversation.item.truncated"]
-    assert 0 < cut["audio_end_ms"] < 11_000
-    assert 0 < captions[1]["heard"] < len(captions[1]["text"])
+    # The pause after “please” may part the objection in two turns.
+    asked = " ".join(caption["text"] for caption in captions[2:] if caption["role"] == "user")
+    assert "capital of France" in asked, captions
+    assert "Paris" in captions[-1]["text"], captions
 
 
 async def test_a_sign_in_the_camera_is_read_out(product, say, tmp_path: Path):
