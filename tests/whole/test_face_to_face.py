@@ -18,7 +18,7 @@ PATIENCE_S = 120.0
 
 
 # How long the first answer is differs from run to run, so whether the second question falls into it is left
-# open here; that speech over an answer stops it is asserted with a scripted engine in tests/browser/test_page.py.
+# open here; that speech over an answer stops it is asserted in tests/browser/test_page.py (scripted engine).
 async def test_two_questions_are_asked_and_answered(product, say, tmp_path: Path):
     lead = 2.0
     pieces = [silence(lead), say(QUESTION), silence(10.0), say(OBJECTION), silence(120.0)]
