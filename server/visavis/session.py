@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
@@ -57,6 +58,8 @@ class Session:
         self._tasks: asyncio.TaskGroup | None = None
         self._responses: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._outbox: deque[str | ev.ServerEvent] = deque()
+        self._posting: asyncio.Handle | None = None
         self._over = asyncio.Event()
         self._reason = ""
         self._allowance = config.server.max_events_per_s
@@ -94,6 +97,7 @@ class Session:
                     self._send(ev.CallEnding("The call has reached its greatest length.", 0))
                     self._reason = "greatest length reached"
                 self._tasks = None  # nothing new begins
+                self._post()
                 recording.cancel()
                 for response in self._responses.values():
                     response.cancel()
@@ -102,6 +106,8 @@ class Session:
             self._tasks = None
             if self._timer is not None:
                 self._timer.cancel()
+            if self._posting is not None:
+                self._posting.cancel()
             await self._peer.aclose()
             self._vad.reset()  # gives back what it borrowed
             await self._trace.aclose()
@@ -148,14 +154,14 @@ class Session:
         with self._feeding() as now:
             if (refusal := self._refusal(text, now)) is not None:
                 # Before it is read, so there is no event id to echo.
-                self._peer.send_message(self._protocol.encode_error(refusal, echo=False))
+                self._send(self._protocol.encode_error(refusal, echo=False))
                 return
             try:
                 event = self._protocol.decode(text, self._conversation.session)
                 self._trace.client(event, now)
                 self._conversation.receive_client(event, now)
             except ClientEventError as error:
-                self._peer.send_message(self._protocol.encode_error(error))
+                self._send(self._protocol.encode_error(error))
 
     def channel_opened(self) -> None:
         with self._feeding():
@@ -172,9 +178,15 @@ class Session:
     @contextmanager
     def _feeding(self) -> Iterator[float]:
         """Give the time for one input, then do what the conversation wants done."""
-        try:
+        with self._guarding():
             yield self._loop.time()
             self._drain()
+
+    @contextmanager
+    def _guarding(self) -> Iterator[None]:
+        """Let a fault in here end this call and no other."""
+        try:
+            yield
         except Exception:
             logger.exception("%s: internal error, the call is closed", self.call_id)
             self.hang_up("internal error")
@@ -216,15 +228,25 @@ class Session:
             now = self._loop.time()
             self._trace.failure(start.response_id, error, now)
             self._conversation.receive_failure(start.response_id, error, now)
-            self._peer.send_message(self._protocol.encode_error(error))
+            self._send(self._protocol.encode_error(error))
             self._drain()
 
     def _forget(self, response_id: int, _: asyncio.Task[None]) -> None:
         self._responses.pop(response_id, None)
 
-    def _send(self, event: ev.ServerEvent) -> None:
-        for message in self._protocol.encode(event):
-            self._peer.send_message(message)
+    def _send(self, message: str | ev.ServerEvent) -> None:
+        """Send soon: the request of a response that begins now goes out before the news of it."""
+        self._outbox.append(message)
+        if self._posting is None:
+            self._posting = self._loop.call_soon(self._post)
+
+    def _post(self) -> None:
+        self._posting = None
+        with self._guarding():
+            while self._outbox:
+                message = self._outbox.popleft()
+                for text in [message] if isinstance(message, str) else self._protocol.encode(message):
+                    self._peer.send_message(text)
 
     def _arm(self) -> None:
         """Wake for the conversation's next timeout; an earlier wake-up than needed is let go on."""
