@@ -14,14 +14,16 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from visavis.engine.scripted import tone
+from visavis.audio import RATE
 
 CHUNK_S = 2.0
 "Sound in each chunk but the first, which has 0.3 s: the cadence of Qwen3-Omni's Talker."
 REPLY_S = 20.0
+PITCH_HZ = 330.0
 
 
 class InstantEngine:
@@ -29,7 +31,8 @@ class InstantEngine:
 
     def __init__(self) -> None:
         self._times: list[dict[str, float]] = []
-        self._sound = tone(REPLY_S)
+        times = np.arange(round(REPLY_S * RATE)) / RATE
+        self._sound = (3000 * np.sin(2 * np.pi * PITCH_HZ * times)).astype("<i2")
         self._arrived = 0.0
 
     def note_arrivals(self) -> None:
@@ -60,10 +63,10 @@ class InstantEngine:
         await response.prepare(request)
         await _send(response, "text", "word " * 60)
         times["first_audio"] = time.monotonic()
-        at, end = 0, 24_000 * 3 // 10
+        at, end = 0, RATE * 3 // 10
         while at < len(self._sound):
             await _send(response, "audio", base64.b64encode(self._sound[at:end].tobytes()).decode())
-            at, end = end, end + round(24_000 * CHUNK_S)
+            at, end = end, end + round(RATE * CHUNK_S)
         await _send(response, "audio", "", finish="stop")
         await response.write(b"data: [DONE]\n\n")
         return response

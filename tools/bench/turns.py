@@ -24,7 +24,7 @@ from typing import Any
 
 import aiohttp
 import numpy as np
-from aiohttp import web
+from aiohttp import ClientRequest, web
 
 from visavis.actions import Action, Mark
 from visavis.app import build_app
@@ -116,6 +116,23 @@ class Watched(Session):
         if block.any() and now() < self.marks.at.get("barge_in", math.inf) + 1.0:
             self.loud_at = now()
         return block
+
+
+@contextmanager
+def watch_requests() -> Iterator[list[float]]:
+    """Note when each body of a request had been written to its socket."""
+    written: list[float] = []
+    write = ClientRequest.write_bytes
+
+    async def noted(request: ClientRequest, *rest: Any) -> None:
+        await write(request, *rest)
+        written.append(now())
+
+    ClientRequest.write_bytes = noted  # type: ignore[method-assign]
+    try:
+        yield written
+    finally:
+        ClientRequest.write_bytes = write  # type: ignore[method-assign]
 
 
 @dataclass(order=True)
@@ -235,14 +252,14 @@ async def main(calls: int) -> None:
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
             async with aiohttp.ClientSession() as http:
                 cpu_s = time.process_time()
-                with watch_loop() as steps:
+                with watch_loop() as steps, watch_requests() as written:
                     rows = [await one_call(url, http, sessions, question, objection) for _ in range(calls)]
                 cpu_s = time.process_time() - cpu_s
             times = await told_by(engine_config)
         finally:
             await runner.cleanup()
             await engine.aclose()
-    report(rows, times)
+    report(rows, times, written)
     size = times[0]["bytes"] / 1000
     print(f"{calls} calls; question of {len(question) / RATE:.1f} s; requests of {size:.0f} kB")
     print(f"{cpu_s / calls:.2f} CPU-s a call, caller included; most memory {peak_mb():.0f} MB")
@@ -272,14 +289,16 @@ async def told_by(config: EngineConfig) -> list[dict[str, float]]:
         return times
 
 
-def report(rows: list[dict[str, float]], times: list[dict[str, float]]) -> None:
+def report(rows: list[dict[str, float]], times: list[dict[str, float]], written: list[float]) -> None:
     """Print medians and ranges. The first request of a call is its question."""
     spans: dict[str, list[float]] = {}
     for row in rows:
         engine = next(t for t in times if t["asked"] >= row["turn_end"])
-        spans.setdefault("turn ended → request whole at the engine", []).append(
-            engine["asked"] - row["turn_end"]
+        ended = row["turn_end"]
+        spans.setdefault("turn ended → request written", []).append(
+            min(t for t in written if t > ended) - ended
         )
+        spans.setdefault("turn ended → request read by the engine", []).append(engine["asked"] - ended)
         sent = row["first_sent"] - engine["first_audio"]
         spans.setdefault("engine's first sound → first block sent", []).append(sent)
         for name, value in row.items():
