@@ -210,8 +210,8 @@ async def one_call(
         await until(lambda: now() - started > 1.0)
         caller.say(objection)
         await until(lambda: caller.got("output_audio_buffer.cleared"))
-        onset = caller.said_at[spoken]
-        at = sessions[-1].marks.at
+        onset, at = caller.said_at[spoken], sessions[-1].marks.at
+        await until(lambda: now() > at["barge_in"] + 0.3)  # for all that was on its way
         return {
             **at,
             "last word → first sound heard": first,
