@@ -13,6 +13,7 @@ from .conversation import Conversation
 from .engine import Engine
 from .engine.open import open_engine
 from .errors import VisavisError
+from .heap import settle
 from .local import models
 from .local.supervisor import Supervisor
 from .serving import run_server
@@ -44,6 +45,7 @@ async def _serve(config: Config, pool: SileroPool) -> None:
         listening = asyncio.Event()
 
         def announce(address: str) -> None:
+            settle()
             print(f"Visavis is at {address}", flush=True)
             listening.set()
 

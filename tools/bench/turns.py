@@ -32,7 +32,7 @@ from visavis.audio import BLOCK, RATE, Pcm, from_float, level_dbfs
 from visavis.config import Config, EngineConfig, RtcConfig, SessionConfig
 from visavis.engine.vllm import VllmEngine
 from visavis.frames import Frame
-from visavis.heap import restart_on_huge_pages
+from visavis.heap import restart_on_huge_pages, settle
 from visavis.rtc import OutgoingPeer
 from visavis.session import Session
 from visavis.trace import CallTrace
@@ -250,6 +250,7 @@ async def main(calls: int) -> None:
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            settle()
             async with aiohttp.ClientSession() as http:
                 cpu_s = time.process_time()
                 with watch_loop() as steps, watch_requests() as written:
