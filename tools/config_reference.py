@@ -23,16 +23,18 @@ LONGEST_DEFAULT = 48
 def render() -> str:
     """Return the reference as Markdown: a table of settings for each table of the TOML file."""
     notes = _notes(inspect.getsource(config))
-    blocks = []
+    headings: dict[type[Any], list[str]] = {}
     for heading, cls in _tables(config.Config, ""):
-        rows = list(_rows(cls, notes.get(cls.__name__, {})))
-        if rows:
-            blocks.append(
-                "\n".join(
-                    [f"**`{heading}`**", "", "| setting | type | default | |", "|---|---|---|---|", *rows]
-                )
-            )
-    return "\n\n".join(blocks)
+        headings.setdefault(cls, []).append(f"**`{heading}`**")
+    blocks = [_table("**At the top, before any table**", config.Config, notes)]
+    blocks += [_table(", ".join(names), cls, notes) for cls, names in headings.items()]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _table(heading: str, cls: type[Any], notes: dict[str, dict[str, str]]) -> str:
+    rows = list(_rows(cls, notes.get(cls.__name__, {})))
+    head = [heading, "", "| setting | type | default | |", "|---|---|---|---|"]
+    return "\n".join(head + rows) if rows else ""
 
 
 def replace_between_markers(text: str) -> str:
@@ -60,6 +62,7 @@ def _tables(cls: type[Any], prefix: str) -> Iterator[tuple[str, type[Any]]]:
                 yield from _tables(choice, f"{name}.")
             elif isinstance(item, type) and dataclasses.is_dataclass(item):
                 yield f"[[{name}]]", item
+                yield from _tables(item, f"{name}.")
 
 
 def _rows(cls: type[Any], notes: dict[str, str]) -> Iterator[str]:

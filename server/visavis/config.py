@@ -108,10 +108,15 @@ class CameraConfig:
 
 @dataclass(frozen=True, slots=True)
 class HistoryConfig:
-    max_tokens: int = 3_000
-    "Context budget of a request; the embedded model has 4096 with its reply."
+    max_tokens: int | None = None
+    "Context budget of a request; None is 3000 for the embedded model with its 4096, 24000 for others."
     media_turns: int = 2
     "Newest user turns sent with sound and pictures; older ones as text."
+
+    @property
+    def budget(self) -> int:
+        """`max_tokens`, or what is right for the embedded model."""
+        return 3_000 if self.max_tokens is None else self.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +183,131 @@ class RtcConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TalkerConfig:
+    """Known faults of a speaking model, and from when on they are believed (ENGINE: #6090, #2953, #7474)."""
+
+    guard: bool = True
+    slowest_chars_per_s: float = 4.0
+    "Speech that takes longer for its text derails or repeats; people speak 12 to 18 characters a second."
+    fastest_chars_per_s: float = 40.0
+    "A finished answer whose speech is shorter than this was cut off."
+    grace_s: float = 4.0
+    "Sound by which speech may run ahead of its text before it is judged."
+    max_silence_s: float = 4.0
+    "Digital silence within an answer; longer pauses are a Talker that has lost the thread."
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     name: Literal["local", "vllm", "scripted"] = "local"
+    label: str | None = None
+    "What metrics, traces and logs call it; None is `name`."
     url: str = "http://127.0.0.1:8000"
-    "Base URL of vLLM-Omni, or unix:///path for a socket."
+    "Base URL of vLLM-Omni or of DashScope's compatible mode, or unix:///path for a socket."
     model: str = "Qwen/Qwen3-Omni-30B-A3B-Instruct"
     api_key: str | None = field(default=None, repr=False)
+    "For dashscope, None takes the environment's DASHSCOPE_API_KEY."
     voice: str | None = None
+    media: Literal["auto", "interleaved", "separate", "frames"] = "auto"
+    "How camera and speech travel; auto is interleaved for vllm, separate for local."
+    speak: bool = True
+    "False leaves the Talker off and asks for text alone."
+    embedded_voice: bool = True
+    "An answer that comes without sound is spoken by the embedded voice."
+    embedded_ears: bool = True
+    "What the user said is written down by the embedded recogniser where the engine does not do it."
+    thinking: bool = False
+    "The model is a Thinking one: its thoughts are kept out of speech and captions."
+    thinking_tokens: int = 32_768
+    "Budget of a Thinking model, thoughts included: its authors' advice."
+    temperature: float | None = None
+    "None of this and the next leaves the choice to the model's generation_config."
+    top_p: float | None = None
+    top_k: int | None = None
+    min_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     connect_s: float = 5.0
     first_delta_s: float = 30.0
     idle_s: float = 20.0
     max_tokens: int = 512
+    "Of an answer if the client does not say: spoken answers are short."
+    max_tokens_cap: int = 8_192
+    "The most that a client may ask for."
+    max_concurrent: int = 8
+    "Requests under way at once: vLLM-Omni's first audio grows with each (1172 ms at 6)."
+    max_queued: int = 8
+    "Requests waiting for a place; further ones go to the next engine or are refused as busy."
+    talker: TalkerConfig = field(default_factory=TalkerConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConfig:
+    """When an engine is passed over, and who tries a candidate."""
+
+    failures: int = 3
+    "In a row, before the first delta, after which an engine is left alone."
+    open_s: float = 15.0
+    "For so long; then one request is let through to try it."
+    candidate_share: float = 0.1
+    "Of the calls, which the engine under [candidate] answers first. A call keeps its choice."
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.candidate_share <= 1:
+            raise ConfigError(f"router.candidate_share is a share, 0 to 1, not {self.candidate_share:g}.")
+
+
+@dataclass(frozen=True, slots=True)
+class FusionConfig:
+    """How a turn's pictures and speech become what the model sees and hears."""
+
+    max_tokens: int = 16_384
+    "Of one turn's media: the hosted model's bound, and half of the smallest context window."
+    max_pixels: int = 2_000_000
+    "Of one picture."
+    segment_s: float = 60.0
+    "Longer clips are cut: a fault or a cache miss then costs a minute and not the turn."
+    cache_mb: int = 64
+    "Encoded clips kept to be sent again as history, byte for byte."
+
+
+@dataclass(frozen=True, slots=True)
+class DeployConfig:
+    """The vLLM-Omni server that `visavis engine` starts or prints."""
+
+    model: str | None = None
+    "None is engine.model."
+    host: str = "127.0.0.1"
+    port: int = 8000
+    dtype: str = "bfloat16"
+    "The checkpoint's own; float16 overflows in the audio tower."
+    quantization: str | None = None
+    "Such as awq, gptq or fp8, for a checkpoint that is quantized so."
+    text_only: bool = False
+    "The Thinker alone: one GPU of 80 GB holds it; the embedded voice speaks."
+    tensor_parallel_size: int = 1
+    "GPUs over which the Thinker is split."
+    max_model_len: int = 32_768
+    "65536 takes more memory for two minutes of video."
+    max_num_seqs: int = 8
+    "Answers under way at once; the memory of longer contexts allows no more on 80 GB."
+    gpu_memory_utilization: float = 0.95
+    max_images: int = 32
+    max_audios: int = 8
+    max_videos: int = 8
+    "Of one request (`limit_mm_per_prompt`): the turns that keep media, cut at segment_s."
+    codec_chunk_frames: int = 10
+    "Codec frames of 80 ms in later chunks of sound: 25, vLLM-Omni's own, leaves holes of 0.64 s at RTF 0.47."
+    replicas: int = 1
+    "Of every stage."
+    ray: bool = False
+    "Spread over several nodes by Ray."
+    master_address: str | None = None
+    "Of the node that leads, for several nodes."
+    extra: tuple[str, ...] = ()
+    "Further arguments, passed on as they are."
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +348,19 @@ class Config:
     rtc: RtcConfig = field(default_factory=RtcConfig)
     conversation: ConversationConfig = field(default_factory=ConversationConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    fallbacks: tuple[EngineConfig, ...] = ()
+    "Engines that answer when the ones before them cannot, in order."
+    candidate: EngineConfig | None = None
+    "An engine on trial."
+    router: RouterConfig = field(default_factory=RouterConfig)
+    fusion: FusionConfig = field(default_factory=FusionConfig)
+    deploy: DeployConfig = field(default_factory=DeployConfig)
     local: LocalConfig = field(default_factory=LocalConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
 
     def conversation_with(self, session: SessionConfig) -> ConversationConfig:
-        """Return the conversation's settings with a client's own session."""
-        return replace(self.conversation, session=session)
+        """Return the conversation's settings with a client's own session and the engine's history budget."""
+        history = self.conversation.history
+        if history.max_tokens is None and self.engine.name != "local":
+            history = replace(history, max_tokens=24_000)
+        return replace(self.conversation, session=session, history=history)

@@ -17,7 +17,18 @@ from . import events as ev
 from .actions import Action, CancelResponse, Mark, Notify, StartResponse
 from .audio import RATE, Pcm
 from .config import ConversationConfig
-from .engine import AudioDelta, Delta, Done, Request, TextDelta, ToolCall, TranscriptDelta, Usage
+from .engine import (
+    AudioDelta,
+    Delta,
+    Done,
+    Request,
+    Routed,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    TranscriptDelta,
+    Usage,
+)
 from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame, FrameSampler
 from .history import History, Item
@@ -122,6 +133,10 @@ class Conversation:
                     response.audio_seen = True
                     item = self._begin_reply(response)
                     self.history.extend_reply(item, "", self._playout.write(delta.pcm, now))
+            case ThinkingDelta():
+                self._mark(response, "first_thought", now)
+            case Routed():
+                logger.debug("%s: %s answers %d", self._call_id, delta.engine, response_id)
             case Usage():
                 response.usage = delta
             case Done("length"):

@@ -241,7 +241,7 @@ class History:
         and what follows it always stay; if deletions made an old turn the newest, it comes back as text.
         Neighbours of one role become one message.
         """
-        self._make_room(self._config.max_tokens - (_text_tokens(instructions) if instructions else 0))
+        self._make_room(self._config.budget - (_text_tokens(instructions) if instructions else 0))
         messages = [Message("system", (TextPart(instructions),))] if instructions else []
         for entry in self._entries:
             parts = () if entry.dropped else self._parts(entry)
@@ -262,7 +262,7 @@ class History:
         entries = [entry for entry in self._entries if not entry.dropped]
         if sum(_tokens(entry.item) for entry in entries) <= room:
             return
-        target = room - round((1 - _KEEP) * self._config.max_tokens)
+        target = room - round((1 - _KEEP) * self._config.budget)
         least = [_at_least(entry) if i < newest else entry.item for i, entry in enumerate(entries)]
         costs = [_tokens(item) for item in least]
         used = sum(costs)
@@ -308,7 +308,7 @@ class History:
                 raise ValueError(f"There is no item {previous_item_id!r}.")
             at = ids.index(previous_item_id)
         self._serial += 1
-        entry = _Entry(_with_sight_within(item, int(_SIGHT * self._config.max_tokens)), self._serial)
+        entry = _Entry(_with_sight_within(item, int(_SIGHT * self._config.budget)), self._serial)
         self._entries.insert(at, entry)
         self._release_media()
         self._forget_oldest(entry)
@@ -337,7 +337,7 @@ class History:
                         entry.item = _without_media(entry.item)
                     case FramesContent():
                         entry.item = _without_sight(entry.item)
-        room = self._config.max_tokens * RATE / _AUDIO_TOKENS_PER_S
+        room = self._config.budget * RATE / _AUDIO_TOKENS_PER_S
         for entry in reversed(users):
             room -= _samples(entry.item)
             if room < 0 and entry is not users[-1]:

@@ -22,6 +22,8 @@ class AudioPart:
     "Mono, 24 kHz."
     uuid: str
     "Names this content in the engine's caches; unique per call."
+    at: int = 0
+    "Position of the first sample on the conversation's audio clock (24 kHz), on which frames lie too."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,13 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """What a Thinking model thinks before it answers: neither spoken nor shown as its words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AudioDelta:
     pcm: Pcm
     "Mono, 24 kHz."
@@ -91,11 +100,21 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Routed:
+    """Which engine answers, and why it is not another."""
+
+    engine: str
+    "Its label."
+    reason: str = ""
+    "Empty for the first choice; else such as `vllm: busy` or `candidate`."
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     reason: Literal["stop", "length", "content_filter", "tool_calls"] = "stop"
 
 
-Delta = TextDelta | AudioDelta | TranscriptDelta | ToolCall | Usage | Done
+Delta = TextDelta | ThinkingDelta | AudioDelta | TranscriptDelta | ToolCall | Usage | Routed | Done
 
 
 class Engine(Protocol):

@@ -7,38 +7,18 @@ embedded engine adds one kind of chunk, `"modality": "transcript"`.
 import base64
 import binascii
 import json
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from ..audio import EMPTY, RATE, Pcm, Resampler, decode_wav, encode_wav, resample
+from ..audio import EMPTY, RATE, Pcm, Resampler, decode_wav
 from ..config import EngineConfig
 from ..errors import EngineBusy, EngineError, EngineLost, EngineRefused
-from . import (
-    AudioDelta,
-    AudioPart,
-    Delta,
-    Done,
-    FramesPart,
-    Message,
-    Request,
-    TextDelta,
-    TextPart,
-    TranscriptDelta,
-    Usage,
-)
-
-INPUT_RATE = 16_000
-"What the model hears; another rate makes the server resample, for which it may lack the library."
-
-VIDEO_FPS = 2
-"The one rate that a sequence of pictures is given; frames carry no time of their own."
+from . import AudioDelta, Delta, Done, Request, TextDelta, TranscriptDelta, Usage
+from .content import VIDEO_FPS, Json, message_body
 
 _MAX_MESSAGE = 500
 "Characters kept of an error message of the engine."
-
-Json = dict[str, Any]  # Any: values of foreign JSON, looked at before use
 
 Reason = Literal["stop", "length", "content_filter", "tool_calls"]
 
@@ -63,46 +43,13 @@ def request_body(request: Request, config: EngineConfig) -> bytes:
             body["voice"] = voice
     if request.temperature is not None:
         body["temperature"] = request.temperature
-    messages = [_message(message) for message in request.messages]
+    messages = [message_body(message) for message in request.messages]
     parts = (part for message in messages for part in message["content"] if isinstance(part, dict))
     if any(part["type"] == "video_url" for part in parts):
         # Without num_frames the server keeps the first 32 frames and says nothing.
         body["media_io_kwargs"] = {"video": {"fps": VIDEO_FPS, "num_frames": -1}}
     body["messages"] = messages
     return json.dumps(body, separators=(",", ":")).encode()
-
-
-def _message(message: Message) -> Json:
-    if message.role != "user" or all(isinstance(part, TextPart) for part in message.parts):
-        return {"role": message.role, "content": message.text}
-    content: list[Json] = []
-    for part in message.parts:
-        match part:
-            case TextPart(text):
-                content.append({"type": "text", "text": text})
-            case AudioPart(pcm, uuid):
-                wav = encode_wav(resample(pcm, RATE, INPUT_RATE), INPUT_RATE)
-                sound = {"data": _base64(wav), "format": "wav"}
-                content.append({"type": "input_audio", "input_audio": sound, "uuid": uuid})
-            case FramesPart():
-                content.extend(_frames(part))
-    return {"role": "user", "content": content}
-
-
-def _frames(part: FramesPart) -> Iterator[Json]:
-    """Give one clip, half the tokens of as many pictures, or pictures where a clip cannot be."""
-    sizes = {(frame.width, frame.height) for frame in part.frames}
-    if len(part.frames) >= 2 and len(sizes) == 1:
-        url = "data:video/jpeg;base64," + ",".join(_base64(frame.jpeg) for frame in part.frames)
-        yield {"type": "video_url", "video_url": {"url": url}, "uuid": part.uuid}
-        return
-    for number, frame in enumerate(part.frames):
-        url = "data:image/jpeg;base64," + _base64(frame.jpeg)
-        yield {"type": "image_url", "image_url": {"url": url}, "uuid": f"{part.uuid}-{number}"}
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 class ReplyDecoder:
