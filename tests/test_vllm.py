@@ -806,7 +806,7 @@ class Watch(logging.Handler):
 
 @contextlib.contextmanager
 def watching(act: Callable[[], None]) -> Any:
-    logger = logging.getLogger("visavis.engine.vllm")
+    logger = logging.getLogger("visavis.engine.http")
     watch, level = Watch(act), logger.level
     logger.addHandler(watch)
     logger.setLevel(logging.DEBUG)
