@@ -26,6 +26,7 @@ from visavis.engine import (
     FramesPart,
     Message,
     Request,
+    Sent,
     TextDelta,
     TextPart,
     TranscriptDelta,
@@ -181,8 +182,16 @@ async def collect(
     taken = [] if taken is None else taken
     async with asyncio.timeout(patience_s), aclosing(engine.respond(request)) as deltas:
         async for delta in deltas:
-            taken.append(delta)
+            if not isinstance(delta, Sent):
+                taken.append(delta)
     return taken
+
+
+async def said(deltas: AsyncGenerator[Delta]) -> Delta:
+    """Give the next thing that the engine itself says."""
+    while isinstance(delta := await anext(deltas), Sent):
+        pass
+    return delta
 
 
 class Clock:
@@ -260,9 +269,41 @@ async def test_deltas_come_as_soon_as_they_are_sent() -> None:
         await wire.write(chunk("two", "text", "stop"), DONE)
 
     async with talking(play) as (engine, _), aclosing(engine.respond(ASK)) as deltas:
-        assert await anext(deltas) == TextDelta("one")
+        assert await said(deltas) == TextDelta("one")
         go_on.set()
         assert [delta async for delta in deltas] == [TextDelta("two"), Done("stop")]
+
+
+async def test_when_the_request_was_written_is_told_with_the_first_delta() -> None:
+    go_on = asyncio.Event()
+    read_at = 0.0
+
+    async def play(wire: Wire) -> None:
+        nonlocal read_at
+        read_at = asyncio.get_running_loop().time()
+        await wire.write(ROLE)
+        await go_on.wait()
+        await wire.write(chunk("Hi.", finish="stop"), DONE)
+
+    asked_at = asyncio.get_running_loop().time()
+    pictures = tuple(Frame(bytes(300_000), 640, 360, number) for number in range(4))
+    request = Request("call-1", (Message("user", (FramesPart(pictures, "c1"),)),))
+    async with talking(play) as (engine, _), aclosing(engine.respond(request)) as deltas:
+        first = asyncio.create_task(anext(deltas))
+        await until(lambda: read_at > 0)
+        await settle()
+        assert not first.done()
+        go_on.set()
+        sent = await first
+        assert isinstance(sent, Sent)
+        assert asked_at < sent.at <= read_at
+        assert [delta async for delta in deltas] == [TextDelta("Hi."), Done("stop")]
+
+
+async def test_an_engine_that_fails_before_its_first_delta_gives_nothing_at_all() -> None:
+    async with talking(playing(ROLE)) as (engine, _), aclosing(engine.respond(ASK)) as deltas:
+        with pytest.raises(EngineLost):
+            await anext(deltas)
 
 
 async def test_the_request_names_its_call_and_carries_the_key() -> None:
@@ -479,6 +520,8 @@ async def test_a_stream_may_break_off_once_its_answer_is_complete() -> None:
     deltas: list[Delta] = []
     async with talking(play) as (engine, _):
         async for delta in engine.respond(ASK):
+            if isinstance(delta, Sent):
+                continue
             deltas.append(delta)
             if len(deltas) == 4:
                 taken.set()
@@ -595,10 +638,10 @@ async def test_a_slow_consumer_is_not_a_silent_engine() -> None:
 
     clock = Clock()
     async with talking(play) as (engine, _), aclosing(engine.respond(ASK)) as deltas:
-        assert await anext(deltas) == TextDelta("Hel")
+        assert await said(deltas) == TextDelta("Hel")
         clock.advance(60)
         go_on.set()
-        assert await anext(deltas) == TextDelta("lo.")
+        assert await said(deltas) == TextDelta("lo.")
 
 
 async def test_a_connection_that_does_not_come_about_is_given_up() -> None:
@@ -625,7 +668,7 @@ async def test_closing_the_generator_closes_the_connection() -> None:
 
     async with talking(play) as (engine, server):
         deltas = engine.respond(ASK)
-        assert await anext(deltas) == TextDelta("Hel")
+        assert await said(deltas) == TextDelta("Hel")
         assert not server.aborted.is_set()
         await deltas.aclose()
         await asyncio.wait_for(server.aborted.wait(), 20)
@@ -667,7 +710,7 @@ async def test_closing_the_engine_ends_what_is_live_and_refuses_the_rest() -> No
         await hang(wire)
 
     async with talking(play) as (engine, server), aclosing(engine.respond(ASK)) as deltas:
-        assert await anext(deltas) == TextDelta("Hel")
+        assert await said(deltas) == TextDelta("Hel")
         await engine.aclose()
         with pytest.raises(EngineLost):
             await anext(deltas)

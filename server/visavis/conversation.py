@@ -23,6 +23,7 @@ from .engine import (
     Done,
     Request,
     Routed,
+    Sent,
     TextDelta,
     ThinkingDelta,
     ToolCall,
@@ -137,6 +138,8 @@ class Conversation:
                 self._mark(response, "first_thought", now)
             case Routed():
                 logger.debug("%s: %s answers %d", self._call_id, delta.engine, response_id)
+            case Sent(at):
+                self._mark(response, "request_sent", at)
             case Usage():
                 response.usage = delta
             case Done("length"):

@@ -110,11 +110,19 @@ class Routed:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """When the request had been written to the engine; comes right before what the engine answered first."""
+
+    at: float
+    "Monotonic seconds, on the event loop's clock."
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     reason: Literal["stop", "length", "content_filter", "tool_calls"] = "stop"
 
 
-Delta = TextDelta | ThinkingDelta | AudioDelta | TranscriptDelta | ToolCall | Usage | Routed | Done
+Delta = TextDelta | ThinkingDelta | AudioDelta | TranscriptDelta | ToolCall | Usage | Routed | Sent | Done
 
 
 class Engine(Protocol):

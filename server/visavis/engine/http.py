@@ -12,7 +12,7 @@ import aiohttp
 
 from ..config import EngineConfig
 from ..errors import EngineLost
-from . import Delta, Done
+from . import Delta, Done, Sent
 from .chat import http_error
 from .sse import SseParser
 
@@ -52,6 +52,17 @@ class _Connection:
     """What aiohttp's tracing tells of the connection that one attempt got."""
 
     reused: bool = False
+    sent_at: float = 0.0
+    "When the last piece of the request was handed to the socket: seconds of the event loop's clock."
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A stream that has begun."""
+
+    response: aiohttp.ClientResponse
+    sent_at: float
+    "When the request had been written."
 
 
 class EngineHttp:
@@ -71,14 +82,15 @@ class EngineHttp:
 
     async def post(
         self, call_id: str, path: str, body: bytes, deadline: float, headers: Mapping[str, str] | None = None
-    ) -> aiohttp.ClientResponse:
-        """Post JSON and return the answer if it is a stream; the caller closes it.
+    ) -> Answer:
+        """Post JSON and return the answer if it is a stream, which `deltas` reads and closes.
 
         `deadline` is a time of the event loop. Raises EngineError.
         """
-        response = await self._post(call_id, path, body, deadline, headers or {})
+        answer = await self._post(call_id, path, body, deadline, headers or {})
+        response = answer.response
         if response.status == 200 and response.content_type == "text/event-stream":
-            return response
+            return answer
         try:
             if response.status == 200:
                 raise EngineLost("What answers at engine.url is not an engine: it sends no stream.")
@@ -87,16 +99,18 @@ class EngineHttp:
             response.close()
 
     async def deltas(
-        self, call_id: str, response: aiohttp.ClientResponse, decoder: Decoder, deadline: float
+        self, call_id: str, answer: Answer, decoder: Decoder, deadline: float
     ) -> AsyncGenerator[Delta, None]:
         """Stream what the decoder makes of an answer, and close it in the end, however that comes.
 
-        The first delta is due at `deadline`, each later one `idle_s` after the one before it.
+        The first delta is due at `deadline`, each later one `idle_s` after the one before it. `Sent` comes
+        with the first one, so that an engine that never says anything has given nothing.
 
         Raises EngineError.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
+        response = answer.response
         first: float | None = None
         parser = SseParser()
         try:
@@ -109,6 +123,7 @@ class EngineHttp:
                     for delta in decoder.receive_event(event):
                         if first is None:
                             first = loop.time()
+                            yield Sent(answer.sent_at)
                         if isinstance(delta, Done):
                             await self._drain(response)
                         yield delta
@@ -159,6 +174,7 @@ class EngineHttp:
                 headers["Authorization"] = f"Bearer {self._config.api_key}"
             tracing = aiohttp.TraceConfig()
             tracing.on_connection_reuseconn.append(_note_reuse)
+            tracing.on_request_chunk_sent.append(_note_sent)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 headers=headers,
@@ -171,7 +187,7 @@ class EngineHttp:
 
     async def _post(
         self, call_id: str, path: str, body: bytes, deadline: float, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
+    ) -> Answer:
         """Post until the engine answers, at most twice.
 
         Twice only where the engine cannot have begun: no connection came about, or a pooled one had
@@ -182,7 +198,7 @@ class EngineHttp:
             connection = _Connection()
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await self._client().post(
+                    response = await self._client().post(
                         f"{self._base}{path}",
                         # Not bytes: aiohttp writes those in one go, however many.
                         data=io.BytesIO(body),
@@ -190,6 +206,7 @@ class EngineHttp:
                         allow_redirects=False,
                         trace_request_ctx=connection,
                     )
+                return Answer(response, connection.sent_at)
             except aiohttp.ClientConnectorError as error:
                 if retried:
                     # The message may reach the caller, whom our network does not concern.
@@ -251,3 +268,12 @@ async def _note_reuse(
 ) -> None:
     if isinstance(context.trace_request_ctx, _Connection):
         context.trace_request_ctx.reused = True
+
+
+async def _note_sent(
+    _session: aiohttp.ClientSession,
+    context: SimpleNamespace,
+    _params: aiohttp.TraceRequestChunkSentParams,
+) -> None:
+    if isinstance(context.trace_request_ctx, _Connection):
+        context.trace_request_ctx.sent_at = asyncio.get_running_loop().time()

@@ -6,13 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-import aiohttp
-
 from ..config import EngineConfig
 from ..errors import ConfigError, EngineRefused
 from . import AudioPart, Delta, FramesPart, Request
 from .chat import ReplyDecoder, is_about_voice, request_body
-from .http import EngineHttp
+from .http import Answer, EngineHttp
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +42,9 @@ class VllmEngine:
         Raises EngineError (EngineRefused, EngineBusy, EngineLost) and nothing else.
         """
         deadline = asyncio.get_running_loop().time() + self._config.first_delta_s
-        response = await self._ask(request, deadline)
+        answer = await self._ask(request, deadline)
         decoder = ReplyDecoder(speak=request.speak)
-        async with aclosing(self._http.deltas(request.call_id, response, decoder, deadline)) as deltas:
+        async with aclosing(self._http.deltas(request.call_id, answer, decoder, deadline)) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -63,7 +61,7 @@ class VllmEngine:
             return await asyncio.to_thread(request_body, request, self._config)
         return request_body(request, self._config)
 
-    async def _ask(self, request: Request, deadline: float) -> aiohttp.ClientResponse:
+    async def _ask(self, request: Request, deadline: float) -> Answer:
         """Open the stream; a voice that the engine does not know is replaced by the default.
 
         Clients of OpenAI name OpenAI's voices, and the engine tells its own only in the refusal.
@@ -80,7 +78,7 @@ class VllmEngine:
             self._unknown_voices.add(request.voice)
         return await self._post(replace(request, voice=None), deadline)
 
-    async def _post(self, request: Request, deadline: float) -> aiohttp.ClientResponse:
+    async def _post(self, request: Request, deadline: float) -> Answer:
         body = await self._write_body(request)
         headers = {"X-Visavis-Call": request.call_id}
         return await self._http.post(request.call_id, "/v1/chat/completions", body, deadline, headers)
