@@ -109,14 +109,14 @@ class CameraConfig:
 @dataclass(frozen=True, slots=True)
 class HistoryConfig:
     max_tokens: int | None = None
-    "Context budget of a request; None is 3000 for the embedded model with its 4096, 24000 for others."
+    "Context budget of a request; None is what engine.context_tokens leaves beside the answer."
     media_turns: int = 2
     "Newest user turns sent with sound and pictures; older ones as text."
 
     @property
     def budget(self) -> int:
-        """`max_tokens`, or what is right for the embedded model."""
-        return 3_000 if self.max_tokens is None else self.max_tokens
+        """`max_tokens`, or what suits the smallest of the engines, the embedded one."""
+        return EngineConfig().history_tokens if self.max_tokens is None else self.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class WatchdogConfig:
     idle_delta_s: float = 20.0
     "Between deltas."
     response_s: float = 300.0
-    "A whole response, playout included."
+    "A whole response, playout included. The time that a Thinking model thinks does not count."
     transcript_s: float = 30.0
     "How long the transcript of a turn is waited for."
 
@@ -216,12 +216,14 @@ class EngineConfig:
     "An answer that comes without sound is spoken by the embedded voice."
     embedded_ears: bool = True
     "What the user said is written down by the embedded recogniser where the engine does not do it."
+    context_tokens: int | None = None
+    "The model's window (`max_model_len`); None is 4096 for local, 32768 for others. 65536 is settable."
     thinking: bool = False
-    "The model is a Thinking one: its thoughts are kept out of speech and captions."
+    "The model is a Thinking one, which is asked for text alone; its thoughts are neither spoken nor shown."
     thinking_tokens: int = 32_768
-    "Budget of a Thinking model, thoughts included: its authors' advice."
+    "Budget of a Thinking model, thoughts included: its authors' advice. At most half of the window."
     temperature: float | None = None
-    "None of this and the next leaves the choice to the model's generation_config."
+    "Of the Thinker, as are the next seven; None leaves the choice to the model's generation_config."
     top_p: float | None = None
     top_k: int | None = None
     min_tokens: int | None = None
@@ -235,12 +237,31 @@ class EngineConfig:
     max_tokens: int = 512
     "Of an answer if the client does not say: spoken answers are short."
     max_tokens_cap: int = 8_192
-    "The most that a client may ask for."
+    "The most that a client may ask for. At most a quarter of the window."
     max_concurrent: int = 8
     "Requests under way at once: vLLM-Omni's first audio grows with each (1172 ms at 6)."
     max_queued: int = 8
     "Requests waiting for a place; further ones go to the next engine or are refused as busy."
     talker: TalkerConfig = field(default_factory=TalkerConfig)
+
+    @property
+    def window(self) -> int:
+        """Tokens that a request and its answer may have together."""
+        if self.context_tokens is not None:
+            return self.context_tokens
+        return 4_096 if self.name == "local" else 32_768
+
+    @property
+    def answer_tokens(self) -> int:
+        """The most that one answer may have, thoughts included: the window must hold it beside the history."""
+        if self.thinking:
+            return min(self.thinking_tokens, self.window // 2)
+        return min(self.max_tokens_cap, self.window // 4)
+
+    @property
+    def history_tokens(self) -> int:
+        """What is left for a request. A sixteenth is kept back, since the tokens of media are estimated."""
+        return self.window - self.answer_tokens - self.window // 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,39 +296,53 @@ class FusionConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeployConfig:
-    """The vLLM-Omni server that `visavis engine` starts or prints."""
+    """The vLLM-Omni server that `visavis engine` starts or prints. Several nodes each run their own part."""
 
     model: str | None = None
-    "None is engine.model."
+    "A path or a quantized checkpoint to serve under the name engine.model; None is engine.model."
     host: str = "127.0.0.1"
+    "Loopback until engine.api_key is set: vLLM serves whoever reaches it."
     port: int = 8000
+    vllm: str | None = None
+    "Version whose flags are written, such as 0.30; None is the installed one."
     dtype: str = "bfloat16"
-    "The checkpoint's own; float16 overflows in the audio tower."
+    "The checkpoint's own; float16 has too little range for its activations."
     quantization: str | None = None
-    "Such as awq, gptq or fp8, for a checkpoint that is quantized so."
+    "Such as awq, gptq or fp8, of the Thinker; None reads it from the checkpoint."
     text_only: bool = False
-    "The Thinker alone: one GPU of 80 GB holds it; the embedded voice speaks."
+    "The Thinker alone: one GPU of 80 GB holds it, and the embedded voice speaks."
+    share_gpu: bool = False
+    "All stages on the Thinker's GPUs: for a quantized checkpoint on 80 GB, or for 141 GB."
     tensor_parallel_size: int = 1
-    "GPUs over which the Thinker is split."
+    "GPUs over which the Thinker is split; the Talker takes one."
     max_model_len: int = 32_768
-    "65536 takes more memory for two minutes of video."
+    "65536 holds longer calls with more video, at 3.2 GB more of GPU memory per full conversation."
     max_num_seqs: int = 8
-    "Answers under way at once; the memory of longer contexts allows no more on 80 GB."
+    "Answers under way at once: the first sound comes later with each, 1172 ms at 6 (technical report)."
     gpu_memory_utilization: float = 0.95
+    "Of the Thinker's GPUs, which are its own: what weights leave holds conversations and their video."
     max_images: int = 32
+    "This and the next two are of one request, history included (`limit_mm_per_prompt`)."
     max_audios: int = 8
+    "Two turns that keep their media, cut at fusion.segment_s, and two spare."
     max_videos: int = 8
-    "Of one request (`limit_mm_per_prompt`): the turns that keep media, cut at segment_s."
     codec_chunk_frames: int = 10
     "Codec frames of 80 ms in later chunks of sound: 25, vLLM-Omni's own, leaves holes of 0.64 s at RTF 0.47."
     replicas: int = 1
-    "Of every stage."
+    "Of every stage, or with `stage` of that stage, each on GPUs of its own."
     ray: bool = False
-    "Spread over several nodes by Ray."
+    "Ray places the stages on the nodes of its cluster; needs vLLM-Omni 0.32."
+    transport: Literal["memory", "tcp", "rdma"] = "memory"
+    "How stages hand over: shared memory on one node, Mooncake between nodes."
     master_address: str | None = None
-    "Of the node that leads, for several nodes."
+    "Several nodes without Ray: address of the node that leads, the same on all of them."
+    master_port: int = 26_000
+    stage: int | None = None
+    "The one stage that this node runs: 0 Thinker, 1 Talker, 2 vocoder; None is all."
+    headless: bool = False
+    "This node only runs its stage; the one that leads answers the requests."
     extra: tuple[str, ...] = ()
-    "Further arguments, passed on as they are."
+    "Further arguments, passed on last; engine flags among them apply to every stage."
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +396,6 @@ class Config:
     def conversation_with(self, session: SessionConfig) -> ConversationConfig:
         """Return the conversation's settings with a client's own session and the engine's history budget."""
         history = self.conversation.history
-        if history.max_tokens is None and self.engine.name != "local":
-            history = replace(history, max_tokens=24_000)
+        if history.max_tokens is None:
+            history = replace(history, max_tokens=self.engine.history_tokens)
         return replace(self.conversation, session=session, history=history)
