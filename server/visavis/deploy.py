@@ -27,7 +27,7 @@ _SHARED_TALKER_MEMORY = 0.2
 "Of the Thinker's GPU, when all stages share it."
 _SHARED_VOCODER_MEMORY = 0.05
 _SPARE = 2
-"Places at the later stages for each at the Thinker: aborted answers leave them late (vllm-omni #1480, #7055)."
+"Places at the later stages for one at the Thinker: aborted answers leave them late (vllm-omni #1480, #7055)."
 _BATCHED_TOKENS = 32_768
 "In one step: two minutes of video are read in one go."
 _VOCODER_BATCHED_TOKENS = 65_536
@@ -223,7 +223,7 @@ def _stage(deploy: DeployConfig, number: int, memory: float, batched_tokens: int
 
 
 def _devices(deploy: DeployConfig, number: int) -> range:
-    """Return the GPUs of all replicas of a stage: the Thinkers' come first, each Talker's has its vocoder too.
+    """Return the GPUs of all replicas of a stage: the Thinkers come first, a Talker and its vocoder share one.
 
     A node that runs one stage counts its GPUs from 0 and gives those of one replica.
     """
