@@ -25,6 +25,7 @@ from visavis.engine import (
     AudioPart,
     Done,
     FramesPart,
+    Routed,
     TextDelta,
     ToolCall,
     TranscriptDelta,
@@ -708,3 +709,11 @@ def test_whatever_happens_the_books_balance(pauses, replies, client, loss):
     waiting = {event.item_id for event in sim.events(ev.TurnCommitted)}
     told = [event.item_id for event in sim.events(ev.TranscriptDone, ev.TranscriptFailed)]
     assert sorted(told) == sorted(waiting)
+
+
+def test_the_timings_of_a_turn_name_the_engine_that_answered():
+    sim = Sim(replies=[Reply(first_delay=2.0)], speech=[(1.0, 2.5)])
+    routed = Routed("hosted", "vllm: lost")
+    sim.at(4.0, lambda: sim.conversation.receive_delta(1, routed, 4.0))
+    sim.run(12)
+    assert {event.route for event in sim.events(ev.TurnTimings)} == {routed}

@@ -137,7 +137,7 @@ class Conversation:
             case ThinkingDelta():
                 self._mark(response, "first_thought", now)
             case Routed():
-                logger.debug("%s: %s answers %d", self._call_id, delta.engine, response_id)
+                response.route = delta
             case Sent(at):
                 self._mark(response, "request_sent", at)
             case Usage():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .config import SessionConfig
+from .engine import Routed
 from .history import Item
 
 Modalities = tuple[Literal["audio", "text"], ...]
@@ -246,6 +247,8 @@ class TurnTimings:
     "Milliseconds after the end of speech (or after the request, if nobody spoke)."
     final: bool = False
     "The turn is over."
+    route: Routed | None = None
+    "Which engine answers and why, once it does, where there are several. For the log and the trace."
 
 
 @dataclass(frozen=True, slots=True)

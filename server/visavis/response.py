@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from .config import WatchdogConfig
-from .engine import Usage
+from .engine import Routed, Usage
 from .errors import EngineError
 from .events import Modalities, ResponseDone, ResponseReason, ResponseStatus, TurnTimings
 from .history import Item
@@ -31,6 +31,8 @@ class Response:
     audio_seen: bool = False
     item_id: str | None = None
     usage: Usage | None = None
+    route: Routed | None = None
+    "Which engine answers, if there is a choice."
     transcript: str = ""
     marks: dict[str, float] = field(default_factory=dict)
 
@@ -56,7 +58,7 @@ class Response:
     def timings(self, *, final: bool) -> TurnTimings:
         origin = self.marks.get("speech_end", self.started_at)
         marks = {name: round((at - origin) * 1000) for name, at in self.marks.items()}
-        return TurnTimings(self.id, self.answers, marks, final)
+        return TurnTimings(self.id, self.answers, marks, final, self.route)
 
     def done(
         self,

@@ -96,12 +96,13 @@ class CallTrace:
         match action:
             case Notify(ev.ResponseDone(response_id, status)):
                 self._status[response_id] = status
-            case Notify(ev.TurnTimings(response_id, item_id, marks, final=True)):
+            case Notify(ev.TurnTimings(response_id, item_id, marks, final=True, route=route)):
                 turn = {
                     "call": self._call_id,
                     "response": response_id,
                     "item": item_id,
                     "status": self._status.pop(response_id, "unknown"),
+                    **({} if route is None else {"engine": route.engine, "route": route.reason}),
                     **{f"{name}_ms": ms for name, ms in marks.items()},
                 }
                 logger.info("turn %s", json.dumps(turn))
