@@ -26,7 +26,7 @@ def test_every_setting_has_a_row_with_its_default_and_reason() -> None:
     for dotted, _ in leaves(Config):
         assert f"\n| `{dotted.rpartition('.')[2]}` | " in reference
     assert "| `port` | whole number | 8080 |" in reference
-    assert "| `name` | `local`, `vllm`, `scripted` | `local` |" in reference
+    assert "| `name` | `local`, `vllm`, `dashscope`, `scripted` | `local` |" in reference
     assert (
         "| `keys` | list of text | empty | Bearer keys. Without any, only loopback is served. |" in reference
     )

@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="run the server")
     serve.add_argument("--host", help="address to listen on; beyond loopback a key is needed")
     serve.add_argument("--port", type=int)
-    serve.add_argument("--engine", choices=("local", "vllm", "scripted"))
+    serve.add_argument("--engine", choices=("local", "vllm", "dashscope", "scripted"))
     serve.add_argument("--engine-url", help="base URL of vLLM-Omni")
 
     call = commands.add_parser("call", help="call a server and speak recorded questions")

@@ -199,7 +199,7 @@ class TalkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    name: Literal["local", "vllm", "scripted"] = "local"
+    name: Literal["local", "vllm", "dashscope", "scripted"] = "local"
     label: str | None = None
     "What metrics, traces and logs call it; None is `name`."
     url: str = "http://127.0.0.1:8000"
@@ -217,7 +217,7 @@ class EngineConfig:
     embedded_ears: bool = True
     "What the user said is written down by the embedded recogniser where the engine does not do it."
     context_tokens: int | None = None
-    "The model's window (`max_model_len`); None is 4096 for local, 32768 for others. 65536 is settable."
+    "The model's window (`max_model_len`); None is 4096 for local, 65536 for dashscope, 32768 for others."
     thinking: bool = False
     "The model is a Thinking one, which is asked for text alone; its thoughts are neither spoken nor shown."
     thinking_tokens: int = 32_768
@@ -249,11 +249,11 @@ class EngineConfig:
         """Tokens that a request and its answer may have together."""
         if self.context_tokens is not None:
             return self.context_tokens
-        return 4_096 if self.name == "local" else 32_768
+        return {"local": 4_096, "dashscope": 65_536}.get(self.name, 32_768)
 
     @property
     def answer_tokens(self) -> int:
-        """The most that one answer may have, thoughts included: the window must hold it beside the history."""
+        """The most that one answer may have, thoughts included; the window must hold it and the history."""
         if self.thinking:
             return min(self.thinking_tokens, self.window // 2)
         return min(self.max_tokens_cap, self.window // 4)
@@ -269,9 +269,11 @@ class RouterConfig:
     """When an engine is passed over, and who tries a candidate."""
 
     failures: int = 3
-    "In a row, before the first delta, after which an engine is left alone."
+    "In a row, before the answer or within, after which an engine is left alone."
     open_s: float = 15.0
     "For so long; then one request is let through to try it."
+    patience_s: float = 8.0
+    "For an engine's place and first delta while another could be asked: a caller waits no longer in silence."
     candidate_share: float = 0.1
     "Of the calls, which the engine under [candidate] answers first. A call keeps its choice."
 
