@@ -12,6 +12,7 @@ import pytest
 from visavis.audio import RATE, Pcm, encode_wav
 from visavis.errors import EngineLost
 from visavis.local.contract import Ask, Audio, End, Piece, Sound, Text, Transcript, Turn
+from visavis.local.hearing import Hearing
 from visavis.local.language import Counts
 from visavis.local.pipeline import Pipeline
 from visavis.local.prompt import EXAMPLES, Messages
@@ -121,7 +122,7 @@ class Engine:
     voice: Voice = field(default_factory=Voice)
 
     def __post_init__(self) -> None:
-        self.pipeline = Pipeline(self.ears, self.eyes, self.model, self.voice, max_tokens=70)
+        self.pipeline = Pipeline(Hearing(self.ears), self.eyes, self.model, self.voice, max_tokens=70)
 
     async def answer(self, *turns: Turn, caller: str = "call", **more: object) -> list[Piece]:
         ask = Ask(turns, caller=caller, **more)  # type: ignore[arg-type]  # of the tests' own making

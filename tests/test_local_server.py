@@ -14,7 +14,8 @@ from aiohttp import web
 
 from visavis.errors import EngineBusy, EngineError, EngineLost, EngineRefused
 from visavis.local.contract import Ask, Audio, End, Piece, Text, Transcript
-from visavis.local.server import CALLER_HEADER, LocalServer
+from visavis.local.refusals import CALLER_HEADER
+from visavis.local.server import LocalServer
 
 pytestmark = pytest.mark.slow
 

@@ -15,6 +15,7 @@ from typing import Any
 from ..config import LocalConfig
 from ..errors import ModelError
 from .engine import serve
+from .parts import ALL, Parts, from_text, to_text
 
 EXIT_MODEL = 3
 "Exit status when a model is missing or broken: starting again would not help."
@@ -29,6 +30,9 @@ def main() -> int:
         "--child",
         action="store_true",
         help="read the settings as one line of JSON from standard input, and end when that is closed",
+    )
+    parser.add_argument(
+        "--parts", type=from_text, default=ALL, help=f"what to load, out of {to_text(ALL)}: all"
     )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -46,20 +50,20 @@ def main() -> int:
     # spin for some 30 µs, which bridges most barriers on idle cores, and then sleep.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
-        asyncio.run(_run(config, arguments.socket))
+        asyncio.run(_run(config, arguments.socket, arguments.parts))
     except ModelError as error:
         logging.error("%s", error)
         return EXIT_MODEL
     return 0
 
 
-async def _run(config: LocalConfig, socket: Path) -> None:
+async def _run(config: LocalConfig, socket: Path, parts: Parts) -> None:
     """Serve until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(config, socket, stop)
+    await serve(config, socket, stop, parts)
 
 
 def config_to_json(config: LocalConfig) -> str:

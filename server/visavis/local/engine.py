@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,10 +14,13 @@ from aiohttp import web
 
 from ..config import LocalConfig, SessionConfig
 from . import models, speech
+from .hearing import Hearing
 from .language import EmbeddedModel, LanguageModel, RemoteModel
+from .parts import ALL, Parts, to_text
 from .pipeline import Pipeline
 from .server import LocalServer
 from .sight import Sight
+from .speech import Voice
 from .stage import Stage
 from .whisper import RATE, Recogniser
 
@@ -26,7 +30,7 @@ _SHUTDOWN_S = 2.0
 "How long responses under way may go on after the signal to stop."
 
 
-async def serve(config: LocalConfig, socket: Path, stop: asyncio.Event) -> None:
+async def serve(config: LocalConfig, socket: Path, stop: asyncio.Event, parts: Parts = ALL) -> None:
     """Serve on a Unix socket until `stop` is set. Raises ModelError if a model cannot be loaded."""
     server = LocalServer(Path(config.model).stem, queue=config.queue)
     async with AsyncExitStack() as stack:
@@ -42,15 +46,15 @@ async def serve(config: LocalConfig, socket: Path, stop: asyncio.Event) -> None:
         private = stack.enter_context(TemporaryDirectory(prefix="llama-", dir=socket.parent))
         await web.UnixSite(runner, socket).start()
         started = time.monotonic()
-        loading = asyncio.ensure_future(load(config, Path(private)))
+        loading = asyncio.ensure_future(load(config, Path(private), parts))
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not stop.is_set():
-                pipeline = loading.result()
-                stack.push_async_callback(pipeline.aclose)
-                server.open(pipeline)
-                logger.info("ready after %.1f s", time.monotonic() - started)
+                loaded = loading.result()
+                stack.push_async_callback(loaded.aclose)
+                server.open(loaded.pipeline, loaded.hearing, loaded.voice)
+                logger.info("ready after %.1f s: %s", time.monotonic() - started, to_text(parts))
                 await stopping
         finally:
             for task in (loading, stopping):
@@ -58,21 +62,44 @@ async def serve(config: LocalConfig, socket: Path, stop: asyncio.Event) -> None:
             await asyncio.gather(loading, stopping, return_exceptions=True)
 
 
-async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
-    """Load and warm everything. Raises ModelError."""
-    cache = models.cache_dir(config.cache_dir, os.environ)
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The parts that were asked for, warm. A pipeline owns the others."""
+
+    hearing: Hearing | None = None
+    voice: Voice | None = None
+    pipeline: Pipeline | None = None
+
+    async def aclose(self) -> None:
+        if self.pipeline is not None:
+            await self.pipeline.aclose()
+            return
+        await asyncio.gather(*(part.aclose() for part in (self.hearing, self.voice) if part is not None))
+
+
+async def load(config: LocalConfig, private_dir: Path, parts: Parts = ALL) -> Loaded:
+    """Load and warm these parts, all of them if the mind is one. Raises ModelError."""
     threads = config.threads or spare_threads()
+    if "mind" in parts:
+        return await _load_all(config, private_dir, threads)
+    hearing = Hearing(await asyncio.to_thread(_load_ears, config, threads)) if "ears" in parts else None
+    return Loaded(hearing, await speech.load() if "voice" in parts else None)
+
+
+def _load_ears(config: LocalConfig, threads: int) -> Recogniser:
+    folder = models.resolve(config.whisper, models.cache_dir(config.cache_dir, os.environ))
+    ears = Recogniser(folder, threads=threads, language=config.language)
+    noise = np.random.default_rng(0).normal(0, 300, RATE).astype(np.int16)
+    ears.recognise(noise)
+    return ears
+
+
+async def _load_all(config: LocalConfig, private_dir: Path, threads: int) -> Loaded:
+    cache = models.cache_dir(config.cache_dir, os.environ)
 
     # Reading words in a picture takes all threads for half a second: one thread for it and the language
     # model, so that nobody's voice falters because somebody else shows a sign.
     mind = Stage("mind")
-
-    def load_ears() -> Recogniser:
-        folder = models.resolve(config.whisper, cache)
-        ears = Recogniser(folder, threads=threads, language=config.language)
-        noise = np.random.default_rng(0).normal(0, 300, RATE).astype(np.int16)
-        ears.recognise(noise)
-        return ears
 
     def load_model() -> LanguageModel:
         if config.llm_url is not None:
@@ -81,7 +108,7 @@ async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
         return EmbeddedModel(model, private_dir, cache / "prompts", threads=threads, stage=mind)
 
     async def load_senses() -> tuple[Recogniser, Sight, speech.Speaker]:
-        ears = await asyncio.to_thread(load_ears)
+        ears = await asyncio.to_thread(_load_ears, config, threads)
         eyes = await asyncio.to_thread(lambda: Sight(threads=threads))
         return ears, eyes, await speech.load()
 
@@ -100,13 +127,14 @@ async def load(config: LocalConfig, private_dir: Path) -> Pipeline:
         len(voice.languages),
         time.monotonic() - started,
     )
-    pipeline = Pipeline(ears, eyes, model, voice, max_tokens=config.max_tokens, seeing=mind)
+    hearing = Hearing(ears)
+    pipeline = Pipeline(hearing, eyes, model, voice, max_tokens=config.max_tokens, seeing=mind)
     try:
         await pipeline.warm(SessionConfig().instructions)
     except BaseException:
         await pipeline.aclose()
         raise
-    return pipeline
+    return Loaded(hearing, voice, pipeline)
 
 
 def spare_threads() -> int:

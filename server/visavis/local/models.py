@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from visavis.config import LocalConfig
 from visavis.errors import ModelError
+from visavis.local.parts import ALL, Parts
 
 CHUNK = 1 << 22
 
@@ -197,10 +198,14 @@ def cache_dir(configured: Path | None, environ: Mapping[str, str]) -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "visavis"
 
 
-def needed(config: LocalConfig) -> tuple[str, ...]:
-    """Name the models that a configuration has to have in the cache; paths need no pull."""
-    wanted = (config.whisper,) if config.llm_url else (config.whisper, config.model)
-    return tuple(name for name in wanted if name in MANIFEST or hub_model(name))
+def needed(config: LocalConfig, parts: Parts = ALL) -> tuple[str, ...]:
+    """Name the models that these parts have to have in the cache; paths need no pull.
+
+    The voice comes with its package.
+    """
+    ears = (config.whisper,) if "ears" in parts else ()
+    mind = (config.model,) if "mind" in parts and not config.llm_url else ()
+    return tuple(name for name in (*ears, *mind) if name in MANIFEST or hub_model(name))
 
 
 def hub_model(name: str) -> Model | None:

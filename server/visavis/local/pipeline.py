@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,46 +13,28 @@ from ..audio import RATE, Pcm
 from . import tongues
 from .candour import asks_for_things, honest_answer
 from .clauses import ClauseSplitter
-from .contract import Ask, Audio, End, Piece, Sound, Text, Transcript, Turn
+from .contract import Ask, Audio, End, Piece, Text, Transcript, Turn
+from .hearing import Hearing
 from .language import CONTEXT, Counts, LanguageModel
 from .prompt import CallMemory, Messages, note, prefix
 from .sight import About, View, asks_about_sight
+from .speech import Voice
 from .stage import Stage
-from .whisper import Heard
 
 logger = logging.getLogger(__name__)
 
 AUDIO_CHUNK_S = 0.5
 "Longest piece of sound sent at once: what a cancelled caller may still get."
 
-_CACHED_SOUNDS = 512
-"Transcripts kept by the content of their sound."
 _CHARACTERS_PER_TOKEN = 3
 "A cautious estimate, for European languages."
 _TOKENS_PER_MESSAGE = 5
-
-
-class Ears(Protocol):
-    """`whisper.Recogniser`, or a stand-in."""
-
-    def recognise(self, pcm: Pcm, *, hint: str | None = None, stop: Event | None = None) -> Heard: ...
 
 
 class Eyes(Protocol):
     """`sight.Sight`, or a stand-in."""
 
     def look(self, jpegs: tuple[bytes, ...], stop: Event) -> View | None: ...
-
-
-class Voice(Protocol):
-    """`speech.Speaker`, or a stand-in."""
-
-    @property
-    def languages(self) -> frozenset[str]: ...
-
-    async def say(self, text: str, language: str, caller: str) -> Pcm: ...
-
-    async def aclose(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +78,7 @@ class Pipeline:
 
     def __init__(
         self,
-        ears: Ears,
+        hearing: Hearing,
         eyes: Eyes,
         model: LanguageModel,
         voice: Voice,
@@ -105,15 +86,13 @@ class Pipeline:
         max_tokens: int,
         seeing: Stage | None = None,
     ) -> None:
-        """`seeing` is where the camera is looked at, if not in a thread of its own."""
-        self._ears = ears
+        """Owns its parts. `seeing` is where the camera is looked at, if not in a thread of its own."""
+        self._hearing = hearing
         self._eyes = eyes
         self._model = model
         self._voice = voice
         self._max_tokens = max_tokens
-        self._hearing = Stage("hearing")
         self._seeing = seeing or Stage("seeing")
-        self._heard: OrderedDict[str, Heard] = OrderedDict()
         self._memory = CallMemory()
         self._reading: asyncio.Task[None] | None = None
         "Has the model read an answer by rule into its prefix cache while nobody wants it."
@@ -191,28 +170,12 @@ class Pipeline:
         texts = []
         language = tongues.of_script(turn.text) or hint or tongues.ENGLISH
         for sound in turn.sounds:
-            result = await self._recognise(sound, caller, hint)
+            result = await self._hearing.hear(sound, caller, hint)
             if result.text:
                 texts.append(result.text)
                 language = result.language
         heard = " ".join(texts)
         return _Said(" ".join(text for text in (turn.text.strip(), heard) if text), heard, language)
-
-    async def _recognise(self, sound: Sound, caller: str, hint: str | None) -> Heard:
-        if (heard := self._heard.get(sound.key)) is not None:
-            self._heard.move_to_end(sound.key)
-            return heard
-
-        def work(stop: Event) -> Heard | None:
-            heard = self._ears.recognise(sound.pcm(), hint=hint, stop=stop)
-            return None if stop.is_set() else heard
-
-        heard = await self._hearing.run(caller, work)
-        assert heard is not None, "only a cancelled caller stops, and it does not come here"
-        self._heard[sound.key] = heard
-        while len(self._heard) > _CACHED_SOUNDS:
-            self._heard.popitem(last=False)
-        return heard
 
     async def _look(self, ask: Ask, said: _Said) -> _Seen | None:
         """Look at the camera if the words can be about it."""

@@ -12,19 +12,16 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from ..errors import EngineBusy, EngineError, EngineRefused
+from .audio_api import AudioApi
 from .contract import DONE, Ask, Chunks, Piece, error_body, event, parse_request
+from .hearing import Hearing
+from .refusals import CALLER_HEADER, MAX_CALLER, WRITE_S, busy, refusal
+from .speech import Voice
 
 logger = logging.getLogger(__name__)
 
-CALLER_HEADER = "X-Visavis-Call"
-"Names the call a request belongs to, so that calls take fair turns."
-
-RETRY_AFTER_S = 2
 _MAX_BODY = 64 * 1024 * 1024
 "A minute of WAV is 2.6 MB in base64; a turn's pictures may be more."
-_MAX_CALLER = 128
-_WRITE_S = 20.0
-"A client that reads nothing for so long is gone."
 
 
 class Responder(Protocol):
@@ -34,53 +31,62 @@ class Responder(Protocol):
 
 
 class LocalServer:
-    """Serves a responder once it is there; `/health` says 503 until then."""
+    """Serves what parts there are once they are there; `/health` says 503 until then."""
 
     def __init__(self, model: str, *, queue: int) -> None:
-        """`queue` requests may wait beside the one that is served."""
+        """`queue` requests may wait beside the one that is served, of each kind."""
         self._model = model
         self._limit = queue + 1
+        self._audio = AudioApi(queue=queue)
         self._responder: Responder | None = None
+        self._opened = False
         self._active = 0
 
     @property
     def active(self) -> int:
         """Requests being served or waiting."""
-        return self._active
+        return self._active + self._audio.active
 
-    def open(self, responder: Responder) -> None:
-        """Take requests from now on."""
+    def open(
+        self, responder: Responder | None, hearing: Hearing | None = None, voice: Voice | None = None
+    ) -> None:
+        """Take requests from now on; None is a part that was not asked for."""
         self._responder = responder
+        self._audio.open(hearing, voice)
+        self._opened = True
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=_MAX_BODY)
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions", self._completions)
+        self._audio.add_routes(app.router)
         return app
 
     async def _health(self, _: web.Request) -> web.Response:
-        return web.Response(status=503 if self._responder is None else 200)
+        return web.Response(status=200 if self._opened else 503)
 
     async def _models(self, _: web.Request) -> web.Response:
         card = {"id": self._model, "object": "model", "created": 0, "owned_by": "visavis"}
         return web.json_response({"object": "list", "data": [card]})
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
+        if not self._opened:
+            return busy("the models are still being loaded")
         if self._responder is None:
-            return _busy("the models are still being loaded")
+            return refusal(404, "this engine was started without a mind", "not_found_error")
         if self._active >= self._limit:
-            return _busy(f"{self._limit} requests are already being served or waiting")
+            return busy(f"{self._limit} requests are already being served or waiting")
         self._active += 1
         try:
-            caller = request.headers.get(CALLER_HEADER, "")[:_MAX_CALLER]
+            caller = request.headers.get(CALLER_HEADER, "")[:MAX_CALLER]
             try:
                 body = await request.json()
                 ask = await asyncio.to_thread(parse_request, body, caller)
             except EngineRefused as error:
-                return _error(400, str(error), "invalid_request_error")
+                return refusal(400, str(error), "invalid_request_error")
             except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-                return _error(400, f"the body is not JSON: {error}", "invalid_request_error")
+                return refusal(400, f"the body is not JSON: {error}", "invalid_request_error")
             return await self._stream(request, ask, self._responder)
         finally:
             self._active -= 1
@@ -110,7 +116,7 @@ class LocalServer:
 
 
 async def _write(response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(_WRITE_S):
+    async with asyncio.timeout(WRITE_S):
         await response.write(data)
 
 
@@ -120,13 +126,3 @@ def _stream_error(error: EngineError) -> dict[str, Any]:
     if isinstance(error, EngineBusy):
         return error_body(str(error), "overloaded_error", 503)
     return error_body(str(error), "server_error", 500)
-
-
-def _busy(why: str) -> web.Response:
-    response = _error(503, f"busy: {why}; try again", "overloaded_error")
-    response.headers["Retry-After"] = str(RETRY_AFTER_S)
-    return response
-
-
-def _error(status: int, message: str, kind: str) -> web.Response:
-    return web.json_response(error_body(message, kind, status), status=status)

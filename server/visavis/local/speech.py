@@ -5,7 +5,7 @@ import logging
 import re
 import shutil
 import struct
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,6 +38,17 @@ def speakable(text: str) -> str:
     text = _PICTURE_SIGN.sub(" ", _MARKUP.sub(" ", _LINK.sub("the link", text)))
     text = " ".join(text.split())
     return text if any(character.isalnum() for character in text) else ""
+
+
+class Voice(Protocol):
+    """`Speaker`, or a stand-in."""
+
+    @property
+    def languages(self) -> frozenset[str]: ...
+
+    async def say(self, text: str, language: str, caller: str) -> Pcm: ...
+
+    async def aclose(self) -> None: ...
 
 
 class Speaker:

@@ -16,6 +16,7 @@ import aiohttp
 from ..config import LocalConfig
 from ..errors import EngineLost, ModelError
 from .__main__ import EXIT_MODEL, config_to_json
+from .parts import ALL, Parts, to_text
 
 logger = logging.getLogger(__name__)
 engine_logger = logging.getLogger("visavis.local")
@@ -44,9 +45,10 @@ class Supervisor:
     whose end closes the child's standard input.
     """
 
-    def __init__(self, config: LocalConfig, *, command: Sequence[str] = ()) -> None:
-        """`command` stands in for the engine in tests; `--socket PATH --child` is added to it."""
+    def __init__(self, config: LocalConfig, *, parts: Parts = ALL, command: Sequence[str] = ()) -> None:
+        """`command` stands in for the engine in tests; `--socket PATH --child --parts …` is added to it."""
         self._config = config
+        self._parts = parts
         self._command = tuple(command) or (sys.executable, "-m", "visavis.local")
         self._dir = _place() / f"visavis-{os.getpid()}-{os.urandom(8).hex()}"
         self._closing = asyncio.Event()
@@ -129,6 +131,8 @@ class Supervisor:
                 "--socket",
                 str(self.socket),
                 "--child",
+                "--parts",
+                to_text(self._parts),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
