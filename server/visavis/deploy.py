@@ -223,7 +223,7 @@ def _stage(deploy: DeployConfig, number: int, memory: float, batched_tokens: int
 
 
 def _devices(deploy: DeployConfig, number: int) -> range:
-    """Return the GPUs of all replicas of a stage: the Thinkers come first, a Talker and its vocoder share one.
+    """Return the GPUs of all replicas of a stage: the Thinkers come first, Talker and vocoder share one.
 
     A node that runs one stage counts its GPUs from 0 and gives those of one replica.
     """
