@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.audio import RATE, Pcm, decode_wav, encode_wav, resample
-from visavis.config import EngineConfig
+from visavis.config import Config, EngineConfig, SessionConfig
 from visavis.engine import (
     AudioDelta,
     AudioPart,
@@ -20,6 +20,7 @@ from visavis.engine import (
     Request,
     TextDelta,
     TextPart,
+    ThinkingDelta,
     TranscriptDelta,
     Usage,
 )
@@ -51,7 +52,7 @@ def b64(data: bytes) -> str:
 
 
 def test_a_spoken_reply_is_asked_for_as_vllm_omni_wants_it() -> None:
-    assert body(user(TextPart("Hi."))) == {
+    assert body(user(TextPart("Hi.")), voice="ethan") == {
         "model": "tiny",
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -75,7 +76,69 @@ def test_the_requests_own_settings_come_first() -> None:
 
 
 def test_without_any_voice_the_engine_chooses() -> None:
-    assert "voice" not in body(user(TextPart("Hi.")), config=EngineConfig())
+    assert "voice" not in body(user(TextPart("Hi.")))
+
+
+def test_settings_of_the_thinker_go_as_they_are_configured() -> None:
+    settings: dict[str, Any] = {
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 40,
+        "min_tokens": 2,
+        "seed": 0,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.25,
+    }
+    sent = body(user(TextPart("Hi.")), config=EngineConfig(stop=("\n\n",), **settings))
+    assert {name: sent[name] for name in settings} == settings
+    assert sent["stop"] == ["\n\n"]
+
+
+def test_settings_that_are_not_configured_are_left_to_the_model() -> None:
+    assert body(user(TextPart("Hi.")), config=EngineConfig(name="vllm")).keys() == {
+        "model",
+        "stream",
+        "stream_options",
+        "modalities",
+        "audio",
+        "max_tokens",
+        "messages",
+    }
+
+
+def test_the_requests_temperature_comes_before_the_configurations() -> None:
+    assert (
+        body(user(TextPart("Hi.")), config=EngineConfig(temperature=0.7), temperature=0.0)["temperature"] == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings", "sent"),
+    [
+        (None, {}, 512),
+        (4_096, {}, 4_096),
+        (100_000, {}, 8_192),
+        (100_000, {"max_tokens_cap": 50}, 50),
+        (None, {"max_tokens_cap": 50}, 50),
+        (100_000, {"context_tokens": 8_192}, 2_048),
+        (100_000, {"context_tokens": 65_536, "max_tokens_cap": 10_000}, 10_000),
+        (7, {"thinking": True}, 16_384),
+        (7, {"thinking": True, "context_tokens": 65_536}, 32_768),
+        (7, {"thinking": True, "thinking_tokens": 9_000}, 9_000),
+    ],
+)
+def test_an_answer_is_bounded_by_settings_and_window(
+    asked: int | None, settings: dict[str, Any], sent: int
+) -> None:
+    config = EngineConfig(name="vllm", **settings)
+    assert body(user(TextPart("Hi.")), config=config, max_tokens=asked)["max_tokens"] == sent
+
+
+@pytest.mark.parametrize("settings", [{}, {"thinking": True}, {"context_tokens": 65_536}, {"name": "local"}])
+def test_the_longest_request_and_the_longest_answer_fit_the_window(settings: dict[str, Any]) -> None:
+    config = EngineConfig(**{"name": "vllm", **settings})
+    assert 0 < config.history_tokens <= config.window - config.answer_tokens
+    assert Config(engine=config).conversation_with(SessionConfig()).history.budget == config.history_tokens
 
 
 def test_sound_goes_as_16_khz_wav_with_its_name() -> None:
@@ -146,8 +209,8 @@ def sound(data: bytes, **metadata: Any) -> str:
     return chunk(b64(data), "audio", audio_metadata=metadata)
 
 
-def decode(*events: str, speak: bool = True) -> list[Delta]:
-    decoder = ReplyDecoder(speak=speak)
+def decode(*events: str, speak: bool = True, thinking: bool = False) -> list[Delta]:
+    decoder = ReplyDecoder(speak=speak, thinking=thinking)
     return [delta for event in events for delta in decoder.receive_event(event)]
 
 
@@ -269,6 +332,63 @@ def test_the_reason_of_the_last_modality_counts() -> None:
 
 def test_unknown_reasons_are_a_plain_stop() -> None:
     assert decode(chunk(finish="repetition"), "[DONE]") == [Done("stop")]
+
+
+# Thoughts.
+
+
+def test_what_a_thinking_model_thinks_is_no_text() -> None:
+    events = [chunk("It is"), chunk(" noon.</th"), chunk("ink>\n\nNo"), chunk("on.", finish="stop"), "[DONE]"]
+    assert decode(*events, speak=False, thinking=True) == [
+        ThinkingDelta("It is"),
+        ThinkingDelta(" noon."),
+        TextDelta("No"),
+        TextDelta("on."),
+        Done("stop"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("thinking", [False, True])
+def test_thoughts_that_the_server_has_parsed_are_no_text(name: str, thinking: bool) -> None:
+    thought, answer = chunk(delta={name: "It is noon."}), chunk("Noon.", finish="stop")
+    assert decode(chunk(""), thought, answer, "[DONE]", speak=False, thinking=thinking) == [
+        ThinkingDelta("It is noon."),
+        TextDelta("Noon."),
+        Done("stop"),
+    ]
+
+
+def test_thoughts_in_both_fields_are_told_once() -> None:
+    both = chunk(delta={"reasoning": "Hm.", "reasoning_content": "Hm.", "content": None})
+    assert decode(both) == [ThinkingDelta("Hm.")]
+
+
+@pytest.mark.parametrize("thoughts", [None, "", 3, ["Hm."]])
+def test_an_empty_field_of_thoughts_says_nothing(thoughts: object) -> None:
+    assert decode(chunk(delta={"reasoning": thoughts, "content": "Hi."})) == [TextDelta("Hi.")]
+
+
+def test_the_end_of_a_text_that_looked_like_a_tag_is_not_lost() -> None:
+    assert decode(chunk("1 <", finish="stop"), "[DONE]") == [TextDelta("1 "), TextDelta("<"), Done("stop")]
+
+
+@pytest.mark.parametrize("end", [["[DONE]"], []])
+def test_an_answer_that_ends_by_itself_within_its_thoughts_is_lost(end: list[str]) -> None:
+    decoder = ReplyDecoder(speak=False, thinking=True)
+    decoder.receive_event(chunk("It is noon.", finish="stop"))
+    with pytest.raises(EngineLost, match="in the middle of its thoughts"):
+        decoder.receive_event("[DONE]") if end else decoder.receive_eof()
+
+
+def test_thoughts_that_use_up_the_budget_are_told_by_the_reason() -> None:
+    events = [chunk("It is", finish="length"), "[DONE]"]
+    assert decode(*events, speak=False, thinking=True) == [ThinkingDelta("It is"), Done("length")]
+
+
+def test_sound_is_not_searched_for_tags() -> None:
+    event = sound(RAMP.tobytes())
+    assert np.array_equal(heard(decode(chunk("<think>", "text"), event)), RAMP)
 
 
 @pytest.mark.parametrize("reason", ["abort", "error"])

@@ -29,6 +29,7 @@ from visavis.engine import (
     Sent,
     TextDelta,
     TextPart,
+    ThinkingDelta,
     TranscriptDelta,
     Usage,
 )
@@ -397,21 +398,53 @@ def fussy(*known: str | None) -> Play:
     return play
 
 
-async def test_a_voice_that_the_engine_does_not_know_gives_way_to_the_default() -> None:
-    async with talking(fussy("ethan")) as (engine, server):
+def voices(server: Server) -> list[str | None]:
+    return [wire.body.get("voice") for wire in server.wires]
+
+
+async def test_a_voice_that_the_engine_does_not_know_stands_for_one_that_it_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with talking(fussy("aiden", "chelsie", "ethan")) as (engine, server):
+        assert engine.voices == ()
+        for name in ("marin", "marin", "Chelsie"):
+            assert plain(await collect(engine, replace(ASK, voice=name))) == HELLO
+        # From the second time on the engine's own names are known.
+        assert voices(server) == ["marin", "chelsie", "chelsie", "chelsie"]
+        assert engine.voices == ("aiden", "chelsie", "ethan")
+    assert caplog.text.count("the engine's voices are aiden, chelsie, ethan") == 1
+
+
+async def test_a_default_voice_that_the_engine_does_not_know_is_replaced_too() -> None:
+    async with talking(fussy("aiden")) as (engine, server):
+        assert plain(await collect(engine)) == HELLO
+        assert voices(server) == ["ethan", "aiden"]
+
+
+async def test_an_engine_that_refuses_a_voice_without_a_list_is_asked_with_others_and_then_with_none() -> (
+    None
+):
+    async def play(wire: Wire) -> None:
+        if "voice" in wire.body:
+            raise Refuse(400, '{"error": {"message": "There is no such voice."}}')
+        await wire.write(*ANSWER)
+
+    async with talking(play) as (engine, server):
         for _ in range(2):
             assert plain(await collect(engine, replace(ASK, voice="marin"))) == HELLO
-        # The second time it is known to be unknown.
-        assert [wire.body["voice"] for wire in server.wires] == ["marin", "ethan", "ethan"]
+        assert voices(server) == ["marin", "ethan", None, None]
+        assert engine.voices == ()
 
 
-async def test_a_default_voice_that_the_engine_does_not_know_is_refused() -> None:
-    async with talking(fussy("aiden")) as (engine, server):
-        with pytest.raises(EngineRefused, match="Supported: aiden"):
-            await collect(engine)
-        with pytest.raises(EngineRefused, match="'ethan'"):
+async def test_an_engine_that_refuses_its_own_voices_is_not_asked_for_ever() -> None:
+    async def play(wire: Wire) -> None:
+        raise Refuse(400, json.dumps({"error": {"message": f"Invalid speaker. Supported: v{wire.number}"}}))
+
+    async with talking(play) as (engine, server):
+        with pytest.raises(EngineRefused, match="Invalid speaker"):
             await collect(engine, replace(ASK, voice="marin"))
-        assert len(server.wires) == 3
+        assert len(server.wires) == 4
 
 
 async def test_another_refusal_does_not_change_the_voice() -> None:
@@ -422,6 +455,68 @@ async def test_another_refusal_does_not_change_the_voice() -> None:
         with pytest.raises(EngineRefused, match="too long"):
             await collect(engine, replace(ASK, voice="marin"))
         assert len(server.wires) == 1
+
+
+# Text alone.
+
+TALKERLESS = "Unsupported output modalities audio for this model. Supported modalities: text"
+WRITTEN = (chunk("", "text"), chunk("Hello.", "text", "stop"), USAGE, DONE)
+
+
+@pytest.mark.parametrize("settings", [{"speak": False}, {"thinking": True}])
+async def test_where_the_talker_is_off_text_alone_is_asked_for(settings: dict[str, bool]) -> None:
+    async with talking(playing(chunk("Hm.</think>Hello.", "text", "stop"), DONE), **settings) as (
+        engine,
+        server,
+    ):
+        await collect(engine)
+        assert server.wires[0].body["modalities"] == ["text"]
+        assert not {"audio", "voice"} & server.wires[0].body.keys()
+
+
+async def test_a_written_reply_is_asked_for_without_the_talker() -> None:
+    async with talking(playing(*WRITTEN)) as (engine, server):
+        answer = await collect(engine, replace(ASK, speak=False))
+        assert answer == [TextDelta("Hello."), Usage(7, 3), Done("stop")]
+        assert server.wires[0].body["modalities"] == ["text"]
+
+
+async def test_a_server_without_a_talker_is_asked_for_text_from_then_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(wire: Wire) -> None:
+        if "audio" in wire.body["modalities"]:
+            raise Refuse(400, json.dumps({"error": {"message": TALKERLESS, "code": 400}}))
+        await wire.write(*WRITTEN)
+
+    async with talking(play) as (engine, server):
+        for _ in range(2):
+            assert await collect(engine) == [TextDelta("Hello."), Usage(7, 3), Done("stop")]
+        asked = [wire.body["modalities"] for wire in server.wires]
+        assert asked == [["text", "audio"], ["text"], ["text"]]
+    assert caplog.text.count("does not speak") == 1
+
+
+async def test_plain_vllm_ignores_the_voice_and_answers_in_text() -> None:
+    plain_chunk = event({"choices": [{"index": 0, "delta": {"content": "Hello.", "audio": None}}]})
+    stop = event(
+        {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "stop"}], "audio": None}
+    )
+    async with talking(playing(plain_chunk, stop, USAGE, DONE)) as (engine, _):
+        assert await collect(engine) == [TextDelta("Hello."), Usage(7, 3), Done("stop")]
+
+
+async def test_a_thinking_model_thinks_before_it_speaks() -> None:
+    stream = (chunk("It is"), chunk(" noon.</thi"), chunk("nk>\n\nNoon.", finish="stop"), USAGE, DONE)
+    async with talking(playing(*stream), thinking=True) as (engine, server):
+        assert await collect(engine, replace(ASK, max_tokens=9)) == [
+            ThinkingDelta("It is"),
+            ThinkingDelta(" noon."),
+            TextDelta("Noon."),
+            Usage(7, 3),
+            Done("stop"),
+        ]
+        assert server.wires[0].body["max_tokens"] == 16_384
 
 
 # Errors.
@@ -507,6 +602,16 @@ async def test_a_stream_that_breaks_off_is_lost_and_not_asked_again(
         with pytest.raises(EngineLost, match="broke off"):
             await collect(engine)
         assert len(server.wires) == 1
+
+
+async def test_half_an_event_is_not_taken_for_a_whole_one() -> None:
+    half = chunk("lo.", "text", "stop").removesuffix(b"\n\n")
+    taken: list[Delta] = []
+    async with talking(playing(chunk("Hel", "text"), half)) as (engine, server):
+        with pytest.raises(EngineLost, match="broke off"):
+            await collect(engine, replace(ASK, speak=False), taken=taken)
+        assert len(server.wires) == 1
+    assert taken == [TextDelta("Hel")]
 
 
 async def test_a_stream_may_break_off_once_its_answer_is_complete() -> None:
@@ -599,6 +704,26 @@ async def test_comments_are_no_sign_of_life(tmp_path: Path) -> None:
         with pytest.raises(EngineLost, match="silent"):
             await task
         await asyncio.wait_for(server.aborted.wait(), 20)
+
+
+async def test_thinking_is_a_sign_of_life(tmp_path: Path) -> None:
+    ticks: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def play(wire: Wire) -> None:
+        await speak_when_told(wire, ticks, first=chunk("<think>Hm", "text"))
+
+    async with asking(play, tmp_path / "s") as (task, clock, _):
+        for _ in range(9):
+            clock.advance(15)
+            ticks.put_nowait(chunk(" hm", "text"))
+            await settle()
+        ticks.put_nowait(chunk("</think>Yes.", "text") + sound(RAMP, "stop") + DONE)
+        deltas = await asyncio.wait_for(task, 20)
+        assert plain([delta for delta in deltas if not isinstance(delta, ThinkingDelta)]) == [
+            TextDelta("Yes."),
+            RAMP.tolist(),
+            Done("stop"),
+        ]
 
 
 async def test_empty_sound_is_a_sign_of_life(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ embedded engine adds one kind of chunk, `"modality": "transcript"`.
 import base64
 import binascii
 import json
+import logging
 from typing import Literal
 
 import numpy as np
@@ -14,11 +15,27 @@ import numpy as np
 from ..audio import EMPTY, RATE, Pcm, Resampler, decode_wav
 from ..config import EngineConfig
 from ..errors import EngineBusy, EngineError, EngineLost, EngineRefused
-from . import AudioDelta, Delta, Done, Request, TextDelta, TranscriptDelta, Usage
+from . import AudioDelta, Delta, Done, Request, TranscriptDelta, Usage
 from .content import VIDEO_FPS, Json, message_body
+from .thoughts import ThoughtSplitter
+
+logger = logging.getLogger(__name__)
 
 _MAX_MESSAGE = 500
 "Characters kept of an error message of the engine."
+
+_SAMPLING = (
+    "top_p",
+    "top_k",
+    "min_tokens",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+)
+"Settings that go as they are; like temperature, max_tokens and stop they reach the Thinker alone."
+
+_UNSPOKEN = "output modalities"
+'In vLLM-Omni\'s refusal when the Talker is not deployed: "Unsupported output modalities audio …".'
 
 Reason = Literal["stop", "length", "content_filter", "tool_calls"]
 
@@ -26,23 +43,26 @@ Reason = Literal["stop", "length", "content_filter", "tool_calls"]
 def request_body(request: Request, config: EngineConfig) -> bytes:
     """Write the JSON of `POST /v1/chat/completions`.
 
-    Equal messages give equal bytes, so that the engine's caches hit. The voice is the request's, else
-    the configuration's, else the engine's own.
+    Equal messages give equal bytes, so that the engine's caches hit. The request's temperature comes before
+    the configuration's; its `max_tokens` is bounded by it, and a Thinking model, whose thoughts count too,
+    has all that there is.
     """
     body: Json = {
         "model": config.model,
         "stream": True,
         "stream_options": {"include_usage": True},
         "modalities": ["text", "audio"] if request.speak else ["text"],
-        "max_tokens": config.max_tokens if request.max_tokens is None else request.max_tokens,
+        "max_tokens": _max_tokens(request, config),
     }
     if request.speak:
         body["audio"] = {"format": "pcm16"}
-        voice = config.voice if request.voice is None else request.voice
-        if voice is not None:
-            body["voice"] = voice
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
+        if request.voice is not None:
+            body["voice"] = request.voice
+    temperature = config.temperature if request.temperature is None else request.temperature
+    settings = {"temperature": temperature} | {name: getattr(config, name) for name in _SAMPLING}
+    body |= {name: value for name, value in settings.items() if value is not None}
+    if config.stop:
+        body["stop"] = list(config.stop)
     messages = [message_body(message) for message in request.messages]
     parts = (part for message in messages for part in message["content"] if isinstance(part, dict))
     if any(part["type"] == "video_url" for part in parts):
@@ -52,10 +72,19 @@ def request_body(request: Request, config: EngineConfig) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-class ReplyDecoder:
-    """Turn the events of one streamed answer into deltas, `Done` last. `speak` is the request's."""
+def _max_tokens(request: Request, config: EngineConfig) -> int:
+    if config.thinking:
+        return config.answer_tokens
+    return min(request.max_tokens or config.max_tokens, config.answer_tokens)
 
-    def __init__(self, *, speak: bool) -> None:
+
+class ReplyDecoder:
+    """Turn the events of one streamed answer into deltas, `Done` last.
+
+    `speak` is the request's; `thinking` says that the text begins with a thought, even without a tag.
+    """
+
+    def __init__(self, *, speak: bool, thinking: bool = False) -> None:
         self.finished = False
         "Done has been given; what comes later is ignored."
         self.complete = False
@@ -63,6 +92,7 @@ class ReplyDecoder:
         self._speak = speak
         self._reason: Reason = "stop"
         self._audio = _AudioDecoder()
+        self._thoughts = ThoughtSplitter(thinking=thinking)
 
     def receive_event(self, data: str) -> list[Delta]:
         """Take the data of one event. Raises EngineError if it tells of one or cannot be read."""
@@ -90,7 +120,11 @@ class ReplyDecoder:
 
     def _finish(self) -> list[Delta]:
         self.finished = True
-        return [Done(self._reason)]
+        rest: list[Delta] = [*self._thoughts.finish()]
+        if self._thoughts.thinking and self._reason == "stop":
+            logger.warning("an answer ended within its thoughts: does engine.thinking suit the model?")
+            raise EngineLost("The engine ended an answer in the middle of its thoughts.")
+        return [*rest, Done(self._reason)]
 
     def _receive_chunk(self, chunk: Json) -> list[Delta]:
         choices = chunk.get("choices")
@@ -100,13 +134,22 @@ class ReplyDecoder:
         choice = choices[0] if isinstance(choices[0], dict) else {}
         modality = chunk.get("modality")
         self._receive_reason(choice.get("finish_reason"), modality)
-        delta = choice.get("delta")
-        content = delta.get("content") if isinstance(delta, dict) else None
+        delta = choice["delta"] if isinstance(choice.get("delta"), dict) else {}
+        thoughts = self._receive_thoughts(delta)
+        content = delta.get("content")
         if not isinstance(content, str) or not (content or modality == "transcript"):
-            return []  # an empty transcript is news: there were no words in what was heard
+            return thoughts  # an empty transcript is news: there were no words in what was heard
+        return [*thoughts, *self._receive_content(content, modality, choice, chunk)]
+
+    def _receive_thoughts(self, delta: Json) -> list[Delta]:
+        """Take what a server with a reasoning parser sends beside the text, under its old or its new name."""
+        thoughts = delta.get("reasoning") or delta.get("reasoning_content")
+        return [*self._thoughts.receive_thought(thoughts)] if isinstance(thoughts, str) and thoughts else []
+
+    def _receive_content(self, content: str, modality: object, choice: Json, chunk: Json) -> list[Delta]:
         match modality:
             case None | "text":
-                return [TextDelta(content)]
+                return [*self._thoughts.receive(content)]
             case "audio":
                 pcm = self._audio.receive(content, choice.get("audio_metadata"))
                 return [AudioDelta(pcm)] if len(pcm) else []
@@ -194,10 +237,9 @@ def http_error(status: int, body: bytes) -> EngineError:
     return _error(status, _text(detail) or f"HTTP {status}")
 
 
-def is_about_voice(error: EngineRefused) -> bool:
-    """Tell whether a refusal names the voice as its cause ("Invalid speaker 'x'. Supported: …")."""
-    message = str(error).lower()
-    return "voice" in message or "speaker" in message
+def is_about_speech(error: EngineRefused) -> bool:
+    """Tell whether a request was refused because the server cannot speak at all."""
+    return _UNSPOKEN in str(error).lower()
 
 
 def stream_error(error: object) -> EngineError:

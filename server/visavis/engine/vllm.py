@@ -9,8 +9,9 @@ from dataclasses import replace
 from ..config import EngineConfig
 from ..errors import ConfigError, EngineRefused
 from . import AudioPart, Delta, FramesPart, Request
-from .chat import ReplyDecoder, is_about_voice, request_body
+from .chat import ReplyDecoder, is_about_speech, request_body
 from .http import Answer, EngineHttp
+from .voices import Voices, is_about_voice
 
 logger = logging.getLogger(__name__)
 
@@ -18,8 +19,8 @@ _OFF_LOOP = 96_000
 "Bytes of sound from which a body is written in a thread: 2 s, whose resampling takes 2 ms of CPU."
 _JPEG_WEIGHT = 5
 "How many bytes of pictures, which are only written as base64, cost as much as one of sound."
-_MAX_UNKNOWN_VOICES = 100
-"Names remembered as unknown to the engine; clients make them up."
+_ATTEMPTS = 4
+"Of one request. One voice, the one in its place, the engine's own, text alone: no engine needs more."
 
 
 class VllmEngine:
@@ -34,16 +35,23 @@ class VllmEngine:
         self._config = config
         base, socket = _split_url(config.url)
         self._http = EngineHttp(config, base, socket=socket)
-        self._unknown_voices: set[str] = set()
+        self._voices = Voices(config.voice)
+        self._speaks = config.speak and not config.thinking
+
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """The engine's voices as it spells them; none until it has told them, by refusing one."""
+        return self._voices.known
 
     async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Stream one response, `Done` last; `aclose()` of the generator stops the work on the engine.
 
+        It has no sound if the request, the configuration or the server says so, or the model thinks.
         Raises EngineError (EngineRefused, EngineBusy, EngineLost) and nothing else.
         """
         deadline = asyncio.get_running_loop().time() + self._config.first_delta_s
-        answer = await self._ask(request, deadline)
-        decoder = ReplyDecoder(speak=request.speak)
+        asked, answer = await self._ask(request, deadline)
+        decoder = ReplyDecoder(speak=asked.speak, thinking=self._config.thinking)
         async with aclosing(self._http.deltas(request.call_id, answer, decoder, deadline)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -61,22 +69,42 @@ class VllmEngine:
             return await asyncio.to_thread(request_body, request, self._config)
         return request_body(request, self._config)
 
-    async def _ask(self, request: Request, deadline: float) -> Answer:
-        """Open the stream; a voice that the engine does not know is replaced by the default.
+    async def _ask(self, request: Request, deadline: float) -> tuple[Request, Answer]:
+        """Open the stream, and tell what was asked for in the end.
 
-        Clients of OpenAI name OpenAI's voices, and the engine tells its own only in the refusal.
+        What an engine can say, and in which voices, it tells only when it refuses something else.
         """
-        if request.voice in self._unknown_voices:
-            request = replace(request, voice=None)
-        try:
-            return await self._post(request, deadline)
-        except EngineRefused as error:
-            if not request.speak or request.voice is None or not is_about_voice(error):
-                raise
-        logger.debug("call %s: unknown voice, the default speaks", request.call_id)
-        if len(self._unknown_voices) < _MAX_UNKNOWN_VOICES:
-            self._unknown_voices.add(request.voice)
-        return await self._post(replace(request, voice=None), deadline)
+        asked = self._fitting(request)
+        attempts = 1
+        while True:
+            try:
+                return asked, await self._post(asked, deadline)
+            except EngineRefused as error:
+                self._learn(asked, error)
+                fitting = self._fitting(request)
+                if attempts == _ATTEMPTS or (fitting.speak, fitting.voice) == (asked.speak, asked.voice):
+                    raise
+                logger.debug("call %s: asked again: %s", request.call_id, error)
+            asked = fitting
+            attempts += 1
+
+    def _fitting(self, request: Request) -> Request:
+        """Return the request as this engine, as far as it is known, can fulfil it."""
+        return replace(
+            request,
+            speak=request.speak and self._speaks,
+            voice=self._voices.choose(request.voice),
+        )
+
+    def _learn(self, asked: Request, error: EngineRefused) -> None:
+        if not asked.speak:
+            return
+        if is_about_speech(error):
+            if self._speaks:
+                logger.warning("the engine does not speak: from now on it is asked for text")
+            self._speaks = False
+        elif asked.voice is not None and is_about_voice(str(error)):
+            self._voices.receive_refusal(asked.voice, str(error))
 
     async def _post(self, request: Request, deadline: float) -> Answer:
         body = await self._write_body(request)
