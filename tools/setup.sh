@@ -51,14 +51,19 @@ make_environment() {
     "$python" -m venv --clear "$VENV" || fail "The virtual environment $VENV could not be made; see above."
 }
 
-install_packages() {
+# need_disk MB
+need_disk() {
     free_mb=$(df -Pk . | awk 'NR == 2 { print int($4 / 1024) }')
-    [ "$free_mb" -ge "$NEED_MB" ] ||
-        fail "The packages need $NEED_MB MB of free disk here and $free_mb MB are free. Make room and run it again."
+    [ "$free_mb" -ge "$1" ] ||
+        fail "The packages need $1 MB of free disk here and $free_mb MB are free. Make room and run it again."
+}
+
+# pip_install ARGUMENTS...: into the environment $VENV.
+pip_install() {
     log=$VENV/install.log
     # PIP_USER in a person's settings is an error within a virtual environment.
     if ! PIP_USER=0 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
-        --editable ".[$1]" >"$log" 2>&1; then
+        "$@" >"$log" 2>&1; then
         tail -n 15 "$log" >&2
         if grep -qiE 'no space left|errno 28' "$log"; then
             fail "The disk is full. Make room and run it again; what was installed is kept."
@@ -68,6 +73,11 @@ install_packages() {
         fi
         fail "The packages could not be installed; the whole record is in $log."
     fi
+}
+
+install_packages() {
+    need_disk "$NEED_MB"
+    pip_install --editable ".[$1]"
 }
 
 # prepare EXTRAS: done at once when pyproject.toml is what it was at the last success.
