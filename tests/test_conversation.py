@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sim import SILENCE, VOICE, LevelVad, Network, Reply, Sim
 from visavis import events as ev
 from visavis.actions import CancelResponse, StartResponse
-from visavis.audio import RATE
+from visavis.audio import BLOCK, RATE
 from visavis.config import (
     CameraConfig,
     ConversationConfig,
@@ -601,6 +601,18 @@ def test_a_turn_takes_the_frames_around_its_speech_at_two_a_second():
     assert frames[0].at >= 3.0 * RATE
     gaps = np.diff([frame.at for frame in frames])
     assert all(abs(gap - RATE / 2) <= RATE / 20 for gap in gaps)
+
+
+def test_the_sound_of_a_turn_lies_on_the_clock_of_its_frames():
+    for start in (1.0, 30.0):  # with and without all of the tape still there
+        sim = Sim(speech=[(start, start + 2.0)], camera_fps=30).run(start + 4.0)
+        request = next(a.request for _, a in sim.log if isinstance(a, StartResponse))
+        frames, sound = request.messages[-1].parts
+        assert isinstance(sound, AudioPart)
+        assert isinstance(frames, FramesPart)
+        loud = sound.at + int(np.argmax(sound.pcm != 0))
+        assert loud == pytest.approx(start * RATE, abs=BLOCK)
+        assert frames.frames[0].at < loud <= frames.frames[-1].at
 
 
 def test_many_pictures_of_a_long_turn_stay_within_the_limit():

@@ -82,6 +82,14 @@ def test_a_turn_is_sent_with_pictures_and_sound_and_its_answer_as_text() -> None
     assert h.get("u2") == Item("u2", "user", (TextContent("And this?"),))
 
 
+def test_the_place_of_the_sound_on_the_clock_of_the_frames_is_sent_with_it() -> None:
+    h = history()
+    h.append_user_turn("u1", sound(), sight(), at=7 * RATE)
+    part = h.messages("")[0].parts[1]
+    assert isinstance(part, AudioPart)
+    assert part.at == 7 * RATE
+
+
 def test_without_instructions_there_is_no_system_message() -> None:
     h = history()
     h.append_text("u", "user", "Hello")

@@ -291,7 +291,10 @@ class Conversation:
     def _commit_turn(self, item_id: str, start: int, end: int, now: float) -> None:
         """Make a user item of the sound between two positions and of the frames seen meanwhile."""
         previous = self.history.append_user_turn(
-            item_id, self._tape.cut(start, end + _TAIL), self._sampler.take(start, end)
+            item_id,
+            self._tape.cut(start, end + _TAIL),
+            self._sampler.take(start, end),
+            at=max(start, self._tape.start),
         )
         self._last_user_item = item_id
         self._awaited[item_id] = now + self._config.watchdog.transcript_s

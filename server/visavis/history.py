@@ -56,6 +56,8 @@ class AudioContent:
     pcm: Pcm | None = field(compare=False)
     "Mono, 24 kHz; None once it is not needed any more."
     transcript: str | None = None
+    at: int = 0
+    "Position of the first sample on the conversation's audio clock (24 kHz), on which frames lie too."
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +159,15 @@ class History:
         """Add a written message and what the camera saw with it, as `add` does."""
         return self.add(Item(item_id, role, _contents(TextContent(text), frames)), previous_item_id)
 
-    def append_user_turn(self, item_id: str, pcm: Pcm, frames: Sequence[Frame] = ()) -> str | None:
+    def append_user_turn(
+        self, item_id: str, pcm: Pcm, frames: Sequence[Frame] = (), at: int = 0
+    ) -> str | None:
         """Add what the user said (mono, 24 kHz) and what the camera saw; return the id before it.
 
-        Its sound is sent until `set_transcript`, however old it is.
+        `at` is the position of the first sample on the clock of the frames. The sound is sent until
+        `set_transcript`, however old it is.
         """
-        entry = self._insert(Item(item_id, "user", _contents(AudioContent(pcm), frames)))
+        entry = self._insert(Item(item_id, "user", _contents(AudioContent(pcm, at=at), frames)))
         entry.awaits_transcript = True
         return self.previous_id(item_id)
 
@@ -290,7 +295,7 @@ class History:
                 case FramesContent():
                     sight.append(FramesPart(content.frames, f"{name}-frames"))
                 case AudioContent(pcm) if pcm is not None:
-                    rest.append(AudioPart(pcm, f"{name}-audio"))
+                    rest.append(AudioPart(pcm, f"{name}-audio", content.at))
                 case _ if text := _text(content).strip():
                     rest.append(TextPart(text))
         return (*sight, *rest)
