@@ -36,13 +36,9 @@ class Breaker:
 
     def lets_through(self, now: float) -> bool:
         """Tell whether `enter` would give True."""
-        match self.state:
-            case BreakerState.CLOSED:
-                return True
-            case BreakerState.OPEN:
-                return now >= self._retry_at
-            case BreakerState.PROBING:
-                return False
+        if self.state is BreakerState.OPEN:
+            return now >= self._retry_at
+        return self.state is BreakerState.CLOSED
 
     def enter(self, now: float, *, early: bool = False) -> bool:
         """Let a request through, or not. `early` tries an engine before its time: there is no other."""

@@ -19,7 +19,11 @@ logger = logging.getLogger(__name__)
 _OUT_OF_MEMORY = re.compile(r"out of memory|outofmemory|\boom\b", re.IGNORECASE)
 
 Count = tuple[str, str, str]
-"An engine's label; `answered`, `broken`, `passed over` or `withdrawn`; why."
+"""An engine's label, its outcome, and why.
+
+`answered` and `withdrawn` (by the caller) as the first choice, "", the `candidate` or a `fallback`; `broken`
+and `passed over` for what was wrong with it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +134,9 @@ class RouterEngine:
                             continue
                         if not answering and not _commits_to_nothing(delta):
                             answering = True
-                            why = attempt.reason(candidate=lane is self._candidate)
                             lane.breaker.note_answering()
-                            yield Routed(lane.label, why)
+                            reason, why = attempt.reason(candidate=lane is self._candidate)
+                            yield Routed(lane.label, reason)
                         if isinstance(delta, Done):
                             outcome = "answered"
                         yield delta
@@ -178,8 +182,11 @@ class _Attempt:
         self._transcribed = delta.final
         return True
 
-    def reason(self, *, candidate: bool) -> str:
-        return "candidate" if candidate else "; ".join(self._passed)
+    def reason(self, *, candidate: bool) -> tuple[str, str]:
+        """Say why the engine answers that does, at length and in a word."""
+        if candidate:
+            return "candidate", "candidate"
+        return "; ".join(self._passed), "fallback" if self._passed else ""
 
     def error(self) -> EngineError:
         """Make the one error of several: the last, with all of them as its cause."""
