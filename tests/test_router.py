@@ -98,7 +98,7 @@ async def take(engine: Engine, request: Request = ASK, taken: list[Delta] | None
     taken = [] if taken is None else taken
     async with asyncio.timeout(20), aclosing(engine.respond(request)) as deltas:
         async for delta in deltas:
-            taken.append(delta)  # noqa: PERF401 - what came before an error is of interest
+            taken.append(delta)
     return taken
 
 
