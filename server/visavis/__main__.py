@@ -1,4 +1,4 @@
-"""Command line: serve, call, doctor, models."""
+"""Command line: serve, call, doctor, engine, models."""
 
 import argparse
 import asyncio
@@ -50,7 +50,18 @@ def build_parser() -> argparse.ArgumentParser:
     call.add_argument("--save", type=Path, metavar="WAV", help="write what was heard")
     call.add_argument("--json", type=Path, metavar="FILE", help="write what happened")
 
-    commands.add_parser("doctor", help="check this machine and say what to fix")
+    doctor = commands.add_parser("doctor", help="check this machine, or an engine, and say what to fix")
+    doctor.add_argument(
+        "--engine", metavar="URL", dest="examined", help="check the vLLM-Omni server there alone"
+    )
+
+    engine = commands.add_parser(
+        "engine", help="run vLLM-Omni for Qwen3-Omni, as the settings under [deploy] say"
+    )
+    engine.add_argument(
+        "--print", action="store_true", help="print the command for a shell, and do not run it"
+    )
+    engine.add_argument("extra", nargs="*", metavar="-- ARGUMENT", help="further arguments of vllm serve")
     models_cli.add_arguments(commands.add_parser("models", help="list, pull or verify the models"))
     return parser
 
@@ -85,8 +96,8 @@ def _settings(arguments: argparse.Namespace) -> Config:
     flags = {
         "server.host": getattr(arguments, "host", None),
         "server.port": getattr(arguments, "port", None),
-        "engine.name": getattr(arguments, "engine", None),
-        "engine.url": getattr(arguments, "engine_url", None),
+        "engine.name": "vllm" if getattr(arguments, "examined", None) else getattr(arguments, "engine", None),
+        "engine.url": getattr(arguments, "engine_url", None) or getattr(arguments, "examined", None),
     }
     return load(
         arguments.config, os.environ, {name: value for name, value in flags.items() if value is not None}
@@ -116,9 +127,21 @@ def _call(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from .doctor import examine
+    from .doctor import examine, examine_engine
 
-    return _run(examine(_settings(arguments)))
+    config = _settings(arguments)
+    return _run(examine(config) if arguments.examined is None else examine_engine(config))
+
+
+def _engine(arguments: argparse.Namespace) -> int:
+    from .deploy import with_extra
+    from .keeper import keep, print_command
+
+    config = with_extra(_settings(arguments), arguments.extra)
+    if arguments.print:
+        print_command(config)
+        return 0
+    return _run(keep(config))
 
 
 def _models(arguments: argparse.Namespace) -> int:
@@ -133,6 +156,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
     "call": _call,
     "doctor": _doctor,
+    "engine": _engine,
     "models": _models,
 }
 

