@@ -218,4 +218,5 @@ def _frames() -> tuple[Frame, ...]:
 
 def _tone() -> Pcm:
     steps = np.arange(_SECONDS * RATE) * (2 * np.pi * 440 / RATE)
-    return (8_000 * np.sin(steps)).astype(np.int16)
+    tone: Pcm = (8_000 * np.sin(steps)).astype(np.int16)
+    return tone
