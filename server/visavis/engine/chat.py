@@ -58,11 +58,7 @@ def request_body(request: Request, config: EngineConfig) -> bytes:
         body["audio"] = {"format": "pcm16"}
         if request.voice is not None:
             body["voice"] = request.voice
-    temperature = config.temperature if request.temperature is None else request.temperature
-    settings = {"temperature": temperature} | {name: getattr(config, name) for name in _SAMPLING}
-    body |= {name: value for name, value in settings.items() if value is not None}
-    if config.stop:
-        body["stop"] = list(config.stop)
+    body |= sampling(request, config)
     messages = [message_body(message) for message in request.messages]
     parts = (part for message in messages for part in message["content"] if isinstance(part, dict))
     if any(part["type"] == "video_url" for part in parts):
@@ -70,6 +66,15 @@ def request_body(request: Request, config: EngineConfig) -> bytes:
         body["media_io_kwargs"] = {"video": {"fps": VIDEO_FPS, "num_frames": -1}}
     body["messages"] = messages
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def sampling(request: Request, config: EngineConfig) -> Json:
+    """Write how the Thinker chooses its words, as far as anybody said."""
+    temperature = config.temperature if request.temperature is None else request.temperature
+    settings: Json = {"temperature": temperature} | {name: getattr(config, name) for name in _SAMPLING}
+    if config.stop:
+        settings["stop"] = list(config.stop)
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _max_tokens(request: Request, config: EngineConfig) -> int:
@@ -100,15 +105,10 @@ class ReplyDecoder:
             return []
         if data.strip() == "[DONE]":
             return self._finish()
-        try:
-            chunk = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise EngineLost("The engine sent a chunk that is not JSON.") from error
-        if not isinstance(chunk, dict):
-            raise EngineLost("The engine sent a chunk that is not a JSON object.")
+        chunk = read_chunk(data)
         if chunk.get("error"):
             raise stream_error(chunk["error"])
-        return self._receive_chunk(chunk)
+        return self.receive_chunk(chunk)
 
     def receive_eof(self) -> list[Delta]:
         """Take the end of the stream. Raises EngineLost if the answer was not complete."""
@@ -126,7 +126,8 @@ class ReplyDecoder:
             raise EngineLost("The engine ended an answer in the middle of its thoughts.")
         return [*rest, Done(self._reason)]
 
-    def _receive_chunk(self, chunk: Json) -> list[Delta]:
+    def receive_chunk(self, chunk: Json) -> list[Delta]:
+        """Take one event that has been read and tells of no error."""
         choices = chunk.get("choices")
         if not isinstance(choices, list) or not choices:
             # Chunks with sound repeat the usage so far: only the closing one counts.
@@ -170,6 +171,17 @@ class ReplyDecoder:
                 self._reason = "stop"
         # Releases before 0.30 end the text and go on speaking.
         self.complete = self.complete or not (self._speak and modality == "text")
+
+
+def read_chunk(data: str) -> Json:
+    """Read the data of one event. Raises EngineLost if it is no JSON object."""
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise EngineLost("The engine sent a chunk that is not JSON.") from error
+    if not isinstance(chunk, dict):
+        raise EngineLost("The engine sent a chunk that is not a JSON object.")
+    return chunk
 
 
 class _AudioDecoder:

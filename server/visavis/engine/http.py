@@ -143,16 +143,16 @@ class EngineHttp:
                 loop.time() - started,
             )
 
-    async def healthy(self, path: str) -> bool:
-        """Tell whether a GET says 200 within `connect_s`."""
+    async def status(self, path: str) -> int | None:
+        """Return what a GET gives within `connect_s`; None if nothing."""
         try:
             async with (
                 asyncio.timeout(self._config.connect_s),
                 self._client().get(f"{self._base}{path}", allow_redirects=False) as response,
             ):
-                return response.status == 200
+                return response.status
         except (EngineLost, aiohttp.ClientError, OSError):
-            return False
+            return None
 
     async def aclose(self) -> None:
         """Close all connections; responses under way fail with EngineLost, as do later ones."""

@@ -58,7 +58,7 @@ class VllmEngine:
 
     async def ready(self) -> bool:
         """Tell whether `GET /health` says 200 within `connect_s`."""
-        return await self._http.healthy("/health")
+        return await self._http.status("/health") == 200
 
     async def aclose(self) -> None:
         """Close all connections; responses under way fail with EngineLost, as do later ones."""
