@@ -251,14 +251,7 @@ async def test_parts_that_are_not_there_are_404_and_before_loading_all_is_503(tm
                 assert (await response.json()).keys() == error_body("", "", 0).keys()
             server.open(None)
         assert (await session.get("http://l/health")).status == 200
-        voices = await (await session.get("http://l/v1/audio/voices")).json()
-        assert voices == {"languages": []}
     await runner.cleanup()
-
-
-async def test_the_voice_tells_its_languages(served: Served) -> None:
-    response = await served.session.get("http://l/v1/audio/voices")
-    assert await response.json() == {"languages": ["de", "en"]}
 
 
 VLLM = EngineConfig(name="vllm")

@@ -53,7 +53,6 @@ class AudioApi:
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_post("/v1/audio/speech", self._speech)
         router.add_post("/v1/audio/transcriptions", self._transcriptions)
-        router.add_get("/v1/audio/voices", self._voices)
 
     @property
     def active(self) -> int:
@@ -70,10 +69,6 @@ class AudioApi:
             yield
         finally:
             self._active[kind] -= 1
-
-    async def _voices(self, _: web.Request) -> web.Response:
-        languages = [] if self._voice is None else sorted(self._voice.languages)
-        return web.json_response({"languages": languages})
 
     async def _speech(self, request: web.Request) -> web.StreamResponse:
         if not self._opened:
