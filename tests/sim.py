@@ -18,10 +18,11 @@ from visavis.actions import CancelResponse, Mark, Notify, StartResponse
 from visavis.audio import BLOCK, RATE, Pcm
 from visavis.config import ConversationConfig
 from visavis.conversation import Conversation
-from visavis.engine import AudioDelta, Delta, Done, TextDelta, TranscriptDelta
+from visavis.engine import AudioDelta, Delta, Done, Request, TextDelta, ThinkingDelta, TranscriptDelta
 from visavis.errors import EngineError, EngineLost
 from visavis.frames import Frame
 from visavis.jitter import Audio, JitterBuffer
+from visavis.response import Apology
 
 TICK = BLOCK / RATE
 SILENCE: Pcm = np.zeros(BLOCK, np.int16)
@@ -52,13 +53,19 @@ class Reply:
     transcript: str | None = "hello there"
     fails_after: float | None = None
     "Seconds of sound after which the engine dies; 0 is before the first delta."
+    error: EngineError = field(default_factory=lambda: EngineLost("The engine died."))
     hangs_after: float | None = None
+    thinks: int = 0
+    "Seconds of thinking before the answer, a thought each."
 
     def deltas(self) -> Iterable[tuple[float, Delta | EngineError]]:
         """Yield (seconds after the request, delta)."""
         at = self.first_delay
+        for _ in range(self.thinks):
+            yield at, ThinkingDelta("Hm.")
+            at += 1
         if self.fails_after == 0:
-            yield at, EngineLost("The engine died.")
+            yield at, self.error
             return
         if self.hangs_after == 0:
             return
@@ -82,7 +89,7 @@ class Reply:
                 said = upto
             yield at, AudioDelta(np.full(round(size * RATE), 1000, np.int16))
             if self.fails_after is not None and spoken >= self.fails_after:
-                yield at, EngineLost("The engine died.")
+                yield at, self.error
                 return
             if self.hangs_after is not None and spoken >= self.hangs_after:
                 return
@@ -113,10 +120,11 @@ class Sim:
     camera_fps: float = 0.0
     pulls: bool = True
     "Whether the caller's media is alive on the way out."
+    apology: Apology | None = None
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.conversation = Conversation(self.config, LevelVad(), "call")
+        self.conversation = Conversation(self.config, LevelVad(), "call", self.apology)
         self.log: list[tuple[float, Any]] = []
         self.heard: list[tuple[float, bool]] = []
         "For each block that went out, whether there was sound in it."
@@ -159,6 +167,10 @@ class Sim:
         """All server events, or those of some kinds, in order."""
         found = [action.event for _, action in self.log if isinstance(action, Notify)]
         return [event for event in found if isinstance(event, kinds)] if kinds else found
+
+    def requests(self) -> list[Request]:
+        """What the engine was asked, in order."""
+        return [action.request for _, action in self.log if isinstance(action, StartResponse)]
 
     def times(self, kind: type) -> list[float]:
         """When server events (or actions) of this kind came."""

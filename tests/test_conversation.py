@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim import SILENCE, VOICE, LevelVad, Network, Reply, Sim
 from visavis import events as ev
-from visavis.actions import CancelResponse, StartResponse
+from visavis.actions import CancelResponse, Notify, StartResponse
 from visavis.audio import BLOCK, RATE
 from visavis.config import (
     CameraConfig,
@@ -26,12 +26,16 @@ from visavis.engine import (
     Done,
     FramesPart,
     Routed,
+    Sent,
     TextDelta,
+    ThinkingDelta,
     ToolCall,
     TranscriptDelta,
     Usage,
 )
-from visavis.errors import ClientEventError, EngineLost
+from visavis.errors import ClientEventError, EngineLost, EngineRefused
+from visavis.history import SpokenContent
+from visavis.response import Apology
 
 PUSH_TO_TALK = ConversationConfig(session=SessionConfig(turn_detection=None))
 
@@ -42,6 +46,14 @@ def with_session(**changes: object) -> ConversationConfig:
 
 def names(sim: Sim) -> list[str]:
     return [type(event).__name__ for event in sim.events()]
+
+
+def drained(conversation: Conversation):
+    """Drain a conversation; return its events by kind."""
+    events = []
+    while (action := conversation.next_action()) is not None:
+        events += [action.event] if isinstance(action, Notify) else []
+    return lambda *kinds: [event for event in events if isinstance(event, kinds)]
 
 
 def assistant_texts(sim: Sim) -> list[str]:
@@ -312,6 +324,137 @@ def test_late_deltas_of_a_cancelled_response_are_dropped():
         if isinstance(getattr(action, "event", None), ev.ReplyText):
             texts.append(action.event.text)
     assert texts == ["one", "two"]
+
+
+SORRY = Apology("Sorry.", np.full(RATE, 500, np.int16))
+
+
+def test_the_caller_hears_an_apology_in_place_of_an_answer_and_the_engine_never_does():
+    replies = [Reply(fails_after=0, transcript=None), Reply(transcript="and what?")]
+    sim = Sim(speech=[(1.0, 2.5), (6.0, 7.5)], replies=replies, apology=SORRY).run(15)
+    failed, fine = sim.events(ev.ResponseDone)
+    assert (failed.status, failed.error_code) == ("failed", "engine_lost")
+    assert failed.item.content == (SpokenContent("Sorry."),)
+    assert sim.sound_between(3.0, 5.0) == pytest.approx(1.0, abs=0.05)
+    assert fine.status == "completed"
+    assert assistant_texts(sim)[0] == "Sorry."
+    asked = sim.requests()[1]
+    assert [message.role for message in asked.messages[1:]] == ["user"]
+    assert sum(isinstance(part, AudioPart) for part in asked.messages[1].parts) == 2
+
+
+def test_an_answer_that_breaks_off_goes_over_into_the_apology():
+    replies = [Reply(text="one two three four", seconds=4.0, fails_after=2.3), Reply()]
+    sim = Sim(speech=[(1.0, 2.5), (9.0, 10.5)], replies=replies, apology=SORRY).run(20)
+    assert sim.sound_between(3.0, 8.0) == pytest.approx(3.3, abs=0.05)
+    told = "".join(event.text for event in sim.events(ev.ReplyText) if event.response_id == 1)
+    assert told == "one two Sorry."
+    assert assistant_texts(sim)[0] == told
+    said = next(message for message in sim.requests()[1].messages if message.role == "assistant")
+    assert said.text == "one two"
+    assert sim.events(ev.TurnTimings)[0].marks_ms.keys() >= {"first_audio"}
+
+
+def test_an_engine_that_hangs_for_ever_ends_in_an_apology():
+    sim = Sim(speech=[(1.0, 2.5)], replies=[Reply(hangs_after=0)], apology=SORRY).run(40)
+    assert sim.sound_between(32.9, 35.0) == pytest.approx(1.0, abs=0.05)
+    assert len(sim.times(CancelResponse)) == len(sim.events(ev.ResponseDone)) == 1
+    assert sim.conversation.floor is Floor.IDLE
+
+
+def test_an_apology_can_be_interrupted_like_an_answer():
+    replies = [Reply(fails_after=0), Reply()]
+    sim = Sim(speech=[(1.0, 2.5), (3.7, 6.0)], replies=replies, apology=SORRY).run(15)
+    assert sim.events(ev.PlayoutCleared)
+    assert [done.status for done in sim.events(ev.ResponseDone)] == ["failed", "completed"]
+    assert sim.sound_between(3.0, 6.0) < 0.9
+
+
+def test_nobody_apologises_for_an_answer_that_was_not_to_be_spoken_or_was_stopped():
+    written = ev.CreateResponse(output_modalities=("text",))
+    client = [(1.0, ev.CreateItem("user", "hi")), (1.0, written), (4.0, ev.CreateResponse())]
+    client.append((4.2, ev.CancelGeneration()))
+    sim = Sim(client=client, replies=[Reply(fails_after=0), Reply()], apology=SORRY).run(10)
+    assert [done.status for done in sim.events(ev.ResponseDone)] == ["failed", "cancelled"]
+    assert sim.sound_between(0, 10) == 0
+    assert not assistant_texts(sim)
+
+
+@pytest.mark.parametrize(("text", "apologies"), [("", 1), ("Well", 0)])
+def test_an_answer_that_was_cut_short_before_its_first_word_is_apologised_for(text, apologies):
+    conversation = Conversation(PUSH_TO_TALK, LevelVad(), "call", SORRY)
+    conversation.receive_client(ev.CreateResponse(), 0.0)
+    conversation.receive_delta(1, ThinkingDelta("Hm."), 0.1)
+    if text:
+        conversation.receive_delta(1, TextDelta(text), 0.2)
+    conversation.receive_delta(1, Done("length"), 0.3)
+    told = drained(conversation)
+    assert sum(event == ev.ReplyText(1, event.item_id, "Sorry.") for event in told(ev.ReplyText)) == apologies
+    assert [done.status for done in told(ev.ResponseDone)] == ["incomplete"]
+
+
+def test_after_a_refusal_the_engine_is_asked_without_what_was_seen_and_heard():
+    replies = [Reply(), Reply(fails_after=0, error=EngineRefused("too long"), transcript=None), Reply()]
+    speech = [(1.0, 2.5), (9.0, 10.5), (14.0, 15.5)]
+    sim = Sim(speech=speech, replies=replies, camera_fps=2.0).run(25)
+    media = [
+        sum(isinstance(part, AudioPart | FramesPart) for message in asked.messages for part in message.parts)
+        for asked in sim.requests()
+    ]
+    assert media == [2, 4, 2]
+    assert sim.requests()[2].messages[-1].text == "(inaudible)"
+    assert [done.status for done in sim.events(ev.ResponseDone)] == ["completed", "failed", "completed"]
+
+
+# Thinking.
+
+
+def test_that_the_model_thinks_is_told_and_what_it_thinks_is_not():
+    sim = Sim(speech=[(1.0, 2.5)], replies=[Reply(text="Fine", thinks=3)]).run(15)
+    assert names(sim).count("ThinkingBegan") == names(sim).count("ThinkingEnded") == 1
+    (began,), (ended,) = sim.times(ev.ThinkingBegan), sim.times(ev.ThinkingEnded)
+    assert (began, ended) == (pytest.approx(3.4, abs=0.05), pytest.approx(6.4, abs=0.05))
+    assert names(sim).index("ThinkingEnded") < names(sim).index("ReplyBegan")
+    assert assistant_texts(sim) == ["Fine"]
+    assert "Hm." not in repr(sim.log)
+
+
+@pytest.mark.parametrize("end", [AudioDelta(np.ones(480, np.int16)), Done(), EngineLost("dead")])
+def test_thinking_ends_with_whatever_comes_next(end):
+    conversation = Conversation(PUSH_TO_TALK, LevelVad(), "call")
+    conversation.receive_client(ev.CreateResponse(), 0.0)
+    for at in (0.1, 0.2):
+        conversation.receive_delta(1, ThinkingDelta("Hm."), at)
+    if isinstance(end, EngineLost):
+        conversation.receive_failure(1, end, 0.3)
+    else:
+        conversation.receive_delta(1, end, 0.3)
+    told = drained(conversation)(ev.ThinkingBegan, ev.ThinkingEnded)
+    assert told == [ev.ThinkingBegan(1), ev.ThinkingEnded(1)]
+
+
+def test_a_model_may_think_for_longer_than_an_answer_may_take():
+    config = ConversationConfig(watchdog=WatchdogConfig(idle_delta_s=5.0, response_s=10.0))
+    sim = Sim(speech=[(1.0, 2.5)], replies=[Reply(thinks=40)], config=config).run(60)
+    assert [done.status for done in sim.events(ev.ResponseDone)] == ["completed"]
+    assert sim.sound_between(40, 60) == pytest.approx(3.0, abs=0.05)
+
+
+def test_a_model_that_stops_thinking_and_says_nothing_is_given_up():
+    config = ConversationConfig(watchdog=WatchdogConfig(idle_delta_s=5.0, response_s=10.0))
+    sim = Sim(speech=[(1.0, 2.5)], replies=[Reply(thinks=20, hangs_after=0)], config=config).run(60)
+    assert sim.times(ev.ResponseDone) == [pytest.approx(3.4 + 19 + 5, abs=0.1)]
+    assert sim.conversation.floor is Floor.IDLE
+
+
+def test_when_the_request_was_written_is_a_stage_of_the_turn():
+    conversation = Conversation(PUSH_TO_TALK, LevelVad(), "call")
+    conversation.receive_client(ev.CreateResponse(), 10.0)
+    conversation.receive_delta(1, Sent(10.02), 10.5)
+    conversation.receive_delta(1, TextDelta("Hi."), 10.5)
+    conversation.receive_delta(1, Done(), 10.6)
+    (timings,) = drained(conversation)(ev.TurnTimings)
+    assert timings.marks_ms == {"turn_end": 0, "request_sent": 20, "first_text": 500, "done": 600}
 
 
 # Transcripts.
@@ -665,6 +808,7 @@ REPLIES = st.builds(
     transcript=st.sampled_from([None, "", "yes"]),
     fails_after=st.sampled_from([None, None, 0, 0.5]),
     hangs_after=st.sampled_from([None, None, 0, 0.5]),
+    thinks=st.sampled_from([0, 0, 2]),
 )
 SHORT = ConversationConfig(
     watchdog=WatchdogConfig(first_delta_s=4.0, idle_delta_s=3.0, response_s=12.0, transcript_s=5.0)
@@ -676,18 +820,20 @@ SHORT = ConversationConfig(
     replies=st.lists(REPLIES, min_size=1, max_size=5),
     client=st.lists(st.tuples(st.floats(0.0, 12.0), CLIENT_EVENTS), max_size=8),
     loss=st.sampled_from([0.0, 0.2]),
+    apology=st.sampled_from([None, SORRY]),
 )
-def test_whatever_happens_the_books_balance(pauses, replies, client, loss):
+def test_whatever_happens_the_books_balance(pauses, replies, client, loss, apology):
     speech, at = [], 0.0
     for pause, length in pauses:
         speech.append((at + pause, at + pause + length))
         at += pause + length
     network = Network(loss=loss, jitter_s=0.04) if loss else None
-    sim = Sim(speech=speech, replies=replies, client=client, config=SHORT, network=network).run(at + 40)
+    sim = Sim(speech, replies, network, SHORT, client, apology=apology).run(at + 40)
 
     assert all(isinstance(error, ClientEventError) for _, error in sim.errors)
     live: int | None = None
     playing: int | None = None
+    thinking: int | None = None
     open_replies: set[str] = set()
     for event in sim.events():
         match event:
@@ -696,8 +842,16 @@ def test_whatever_happens_the_books_balance(pauses, replies, client, loss):
                 live = response_id
             case ev.ResponseDone(response_id):
                 assert live == response_id
+                assert thinking is None
                 assert not open_replies
                 live = None
+            case ev.ThinkingBegan(response_id):
+                assert thinking is None
+                assert live == response_id
+                thinking = response_id
+            case ev.ThinkingEnded(response_id):
+                assert thinking == response_id
+                thinking = None
             case ev.ReplyBegan(_, item):
                 assert live is not None
                 open_replies.add(item.id)

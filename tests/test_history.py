@@ -90,6 +90,54 @@ def test_the_place_of_the_sound_on_the_clock_of_the_frames_is_sent_with_it() -> 
     assert part.at == 7 * RATE
 
 
+def test_our_own_words_in_a_reply_are_not_sent_to_engines() -> None:
+    past = history()
+    say(past, "u1", "Who are you?")
+    past.begin_reply("a1")
+    past.extend_reply("a1", "I am", RATE)
+    assert past.apologise("a1", "Sorry.", RATE) == " Sorry."
+    past.end_reply("a1", completed=False)
+    say(past, "u2", "And?")
+    assert shape(past.messages(""))[1] == ("assistant", "I am")
+    assert past.items[1].content == (SpokenContent("I am Sorry."),)
+    past.truncate("a1", RATE // 2)
+    assert shape(past.messages(""))[1] == ("assistant", "I")
+
+
+def test_a_reply_of_our_own_words_alone_is_none_to_engines() -> None:
+    past = history()
+    say(past, "u1", "Who are you?")
+    past.begin_reply("a1")
+    assert past.apologise("a1", "Sorry.", RATE) == "Sorry."
+    past.end_reply("a1", completed=False)
+    say(past, "u2", "And?")
+    assert [role for role, *_ in shape(past.messages(""))] == ["user"]
+    assert past.joined_before("u2") == ["u1"]
+
+
+def test_an_item_that_is_no_reply_takes_no_words_of_ours() -> None:
+    past = history()
+    say(past, "u1", "Who are you?")
+    for item_id in ("u1", "nothing"):
+        past.apologise(item_id, "Sorry.", RATE)
+    assert shape(past.messages("")) == [("user", "AudioPart")]
+
+
+def test_released_media_are_not_sent_again() -> None:
+    past = history()
+    say(past, "u1", "Who are you?", frames=2)
+    reply(past, "a1")
+    say(past, "u2", frames=2)
+    past.release_media()
+    assert shape(past.messages("")) == [
+        ("user", "Who are you?"),
+        ("assistant", "Yes."),
+        ("user", "(inaudible)"),
+    ]
+    past.set_transcript("u2", "And?")
+    assert shape(past.messages(""))[-1] == ("user", "And?")
+
+
 def test_without_instructions_there_is_no_system_message() -> None:
     h = history()
     h.append_text("u", "user", "Hello")

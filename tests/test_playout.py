@@ -166,6 +166,18 @@ def test_a_reply_of_one_chunk_teaches_nothing() -> None:
     assert playout.delay_s == known
 
 
+def test_sound_that_is_not_the_engines_teaches_nothing() -> None:
+    playout = Playout(CONFIG)
+    answer(playout, omni(0.22))
+    known = playout.delay_s
+    playout.begin()
+    playout.write(np.ones(RATE, np.int16), 0.5)
+    playout.write(np.ones(RATE, np.int16), 60.0, learn=False)
+    assert playout.buffered == 2 * RATE
+    playout.end()
+    assert playout.delay_s == known
+
+
 def test_an_engine_without_holes_starts_as_soon_as_the_prebuffer_is_there() -> None:
     playout = Playout(CONFIG)
     for _ in range(3):

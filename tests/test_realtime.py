@@ -148,6 +148,12 @@ def test_a_spoken_response_is_told_in_the_order_of_the_interface() -> None:
     assert told[11]["response"]["output"][0]["content"] == [{"type": "output_audio", "transcript": "Yes."}]
 
 
+def test_that_the_model_thinks_is_told_under_a_name_of_ours() -> None:
+    begun, ended = encode(ev.ThinkingBegan(3), ev.ThinkingEnded(3))
+    assert without_event_id(begun) == {"type": "visavis.thinking_started", "response_id": "resp_abc_3"}
+    assert without_event_id(ended) == {"type": "visavis.thinking_stopped", "response_id": "resp_abc_3"}
+
+
 def test_a_written_response_uses_the_events_of_text() -> None:
     begun = Item("item_2", "assistant", (TextContent(""),), "in_progress")
     written = Item("item_2", "assistant", (TextContent("Yes, so."),))

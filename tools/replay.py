@@ -23,6 +23,7 @@ from visavis import events as ev
 from visavis.audio import Pcm
 from visavis.conversation import Conversation
 from visavis.frames import Frame
+from visavis.response import Apology
 from visavis.trace import plain
 
 _CLASSES: dict[str, type] = {
@@ -30,7 +31,7 @@ _CLASSES: dict[str, type] = {
     for module in (cfg, ev, eng)
     for name, value in vars(module).items()
     if isinstance(value, type) and value.__module__ == module.__name__
-} | {"Frame": Frame}
+} | {"Frame": Frame, "Apology": Apology}
 
 _ERRORS = {
     error.code: error
@@ -79,7 +80,8 @@ def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
     """Feed the inputs to a fresh conversation and yield its actions as JSON."""
     start = records[0]
     vad = RecordedVad()
-    conversation = Conversation(revive(start["config"]), vad, start["call_id"])
+    apology = revive(start.get("apology"))
+    conversation = Conversation(revive(start["config"]), vad, start["call_id"], apology)
     for record in records:
         now = record.get("t", 0.0)
         match record.get("in"):

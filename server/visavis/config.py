@@ -132,6 +132,16 @@ class WatchdogConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ApologyConfig:
+    """What the caller hears when an answer fails."""
+
+    text: str = "Sorry, something went wrong. Please say that again."
+    "Shown as a caption. Empty for no apology."
+    sound: Path | None = None
+    "The text spoken, a file that FFmpeg reads; None is the packaged voice, for the default text alone."
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationConfig:
     session: SessionConfig = field(default_factory=SessionConfig)
     vad: VadConfig = field(default_factory=VadConfig)
@@ -140,6 +150,7 @@ class ConversationConfig:
     camera: CameraConfig = field(default_factory=CameraConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    apology: ApologyConfig = field(default_factory=ApologyConfig)
 
 
 @dataclass(frozen=True, slots=True)

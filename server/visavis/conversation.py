@@ -30,11 +30,11 @@ from .engine import (
     TranscriptDelta,
     Usage,
 )
-from .errors import ClientEventError, EngineError, EngineLost
+from .errors import ClientEventError, EngineError, EngineLost, EngineRefused
 from .frames import Frame, FrameSampler
 from .history import History, Item
 from .playout import Playout
-from .response import Response, Stage
+from .response import Apology, Response, Stage
 from .tape import Tape
 from .turns import Speech, SpeechDropped, SpeechStarted, SpeechStopped, TurnDetector, TurnEvent
 from .vad import VoiceActivity
@@ -58,17 +58,21 @@ class Floor(Enum):
 class Conversation:
     """One call's talk.
 
-    `vad` turns a 20 ms block into a probability of speech. Client events that cannot be obeyed raise
-    ClientEventError and change nothing; nothing else raises.
+    `vad` turns a 20 ms block into a probability of speech; `apology` is what the caller hears when a spoken
+    answer fails, nothing by default. Client events that cannot be obeyed raise ClientEventError and change
+    nothing; nothing else raises.
     """
 
-    def __init__(self, config: ConversationConfig, vad: VoiceActivity, call_id: str) -> None:
+    def __init__(
+        self, config: ConversationConfig, vad: VoiceActivity, call_id: str, apology: Apology | None = None
+    ) -> None:
         self.session = config.session
         self.history = History(config.history, call_id)
         self.floor = Floor.IDLE
         self._config = config
         self._call_id = call_id
         self._vad = vad
+        self._apology = apology
         self._turns = TurnDetector(config.turns, config.session.turn_detection)
         self._playout = Playout(config.playout)
         self._sampler = FrameSampler(config.camera)
@@ -125,17 +129,20 @@ class Conversation:
                 self._receive_transcript(response, delta, now)
             case TextDelta():
                 self._mark(response, "first_text", now)
+                self._end_thinking(response)
                 item = self._begin_reply(response)
                 self.history.extend_reply(item, delta.text, 0)
                 self._notify(ev.ReplyText(response.id, item, delta.text))
             case AudioDelta():
                 if len(delta.pcm) and "audio" in response.modalities:
                     self._mark(response, "first_audio", now)
+                    self._end_thinking(response)
                     response.audio_seen = True
                     item = self._begin_reply(response)
                     self.history.extend_reply(item, "", self._playout.write(delta.pcm, now))
             case ThinkingDelta():
                 self._mark(response, "first_thought", now)
+                self._think(response, now)
             case Routed():
                 response.route = delta
             case Sent(at):
@@ -154,10 +161,16 @@ class Conversation:
                 assert_never(delta)
 
     def receive_failure(self, response_id: int, error: EngineError, now: float) -> None:
-        """End a response that the engine broke off. What is buffered of it still plays."""
+        """End a response that the engine broke off. What is buffered of it still plays, then the apology.
+
+        A request that was refused would be refused again, if it is its media or its length: the next ones
+        go without what was seen and heard so far.
+        """
         response = self._response
         if response is None or response.id != response_id or not response.generating:
             return
+        if isinstance(error, EngineRefused):
+            self.history.release_media()
         self._end_generation("failed", now, error=error)
 
     def receive_client(self, event: ev.ClientEvent, now: float) -> None:
@@ -223,7 +236,7 @@ class Conversation:
             self._end_generation(
                 "failed", now, error=EngineLost(f"The engine was silent for {waited:.0f} s.")
             )
-        if self._response is response and now >= response.started_at + self._config.watchdog.response_s:
+        if self._response is response and now >= response.expires_at(self._config.watchdog):
             self._interrupt(now, "client_cancelled")
 
     def next_timeout(self) -> float | None:
@@ -388,6 +401,28 @@ class Conversation:
         )
         self._actions.append(StartResponse(response.id, request))
 
+    def _think(self, response: Response, now: float) -> None:
+        response.thought_until = now
+        if not response.thinking:
+            response.thinking = True
+            self._notify(ev.ThinkingBegan(response.id))
+
+    def _end_thinking(self, response: Response) -> None:
+        if response.thinking:
+            response.thinking = False
+            self._notify(ev.ThinkingEnded(response.id))
+
+    def _apologise(self, response: Response, now: float) -> None:
+        """Say that there is no answer, or no more of it. It is the caller who hears this, not the engine."""
+        apology = self._apology
+        if apology is None or "audio" not in response.modalities:
+            return
+        self._mark(response, "apology", now)
+        response.audio_seen = True
+        item = self._begin_reply(response)
+        samples = self._playout.write(apology.pcm, now, learn=False)
+        self._notify(ev.ReplyText(response.id, item, self.history.apologise(item, apology.text, samples)))
+
     def _begin_reply(self, response: Response) -> str:
         if response.item_id is None:
             response.item_id = self._new_item_id()
@@ -407,6 +442,9 @@ class Conversation:
         """Close the live response's books: exactly one `ResponseDone`. The playout may go on."""
         response = self._response
         assert response is not None
+        self._end_thinking(response)
+        if status == "failed" or (status == "incomplete" and response.item_id is None):
+            self._apologise(response, now)
         response.stage = Stage.DRAINING
         item: Item | None = None
         if response.item_id is not None:

@@ -171,6 +171,20 @@ class ResponseCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkingBegan:
+    """The model thinks before it answers. What it thinks is not told."""
+
+    response_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingEnded:
+    """Now it answers, or the response is over. Once per `ThinkingBegan`."""
+
+    response_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyBegan:
     """The response has its (assistant) item; text and audio follow. Once per response at most."""
 
@@ -274,6 +288,8 @@ ServerEvent = (
     | TranscriptDone
     | TranscriptFailed
     | ResponseCreated
+    | ThinkingBegan
+    | ThinkingEnded
     | ReplyBegan
     | ReplyText
     | ReplyEnded

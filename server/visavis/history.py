@@ -99,6 +99,8 @@ class _Entry:
     "What an assistant's item grew from."
     whole: bool = False
     "The engine said all it had to say."
+    engine_said: int | None = None
+    "Characters of a reply that are the engine's; what follows is ours. None: all are."
 
 
 class History:
@@ -206,6 +208,18 @@ class History:
             content = SpokenContent(entry.reply.text) if spoken else TextContent(entry.reply.text)
             entry.item = replace(entry.item, content=(content,))
 
+    def apologise(self, item_id: str, text: str, samples: int) -> str:
+        """End the words of a reply in progress with some of our own; return them as they were added.
+
+        They can be heard and cut like the rest, but engines are not sent them.
+        """
+        entry = self._find(item_id)
+        if entry is not None and entry.reply is not None and entry.item.status == "in_progress":
+            entry.engine_said = len(entry.reply.text)
+            text = f" {text}" if entry.reply.text else text
+            self.extend_reply(item_id, text, samples)
+        return text
+
     def end_reply(self, item_id: str, completed: bool = True) -> None:
         """Close a reply in progress: `completed` if the engine said all it had to say."""
         entry = self._find(item_id)
@@ -229,6 +243,15 @@ class History:
             return kept
         entry.item = replace(entry.item, content=(SpokenContent(text),), status="incomplete")
         return text
+
+    def release_media(self) -> None:
+        """Let go of all sound and pictures: an engine refused a request, and they may be why.
+
+        What was said and has no transcript is inaudible from now on.
+        """
+        for entry in self._entries:
+            entry.awaits_transcript = False
+            entry.item = _without_media(entry.item)
 
     def delete(self, item_id: str) -> bool:
         """Remove an item; tell whether it was there."""
@@ -296,7 +319,7 @@ class History:
                     sight.append(FramesPart(content.frames, f"{name}-frames"))
                 case AudioContent(pcm) if pcm is not None:
                     rest.append(AudioPart(pcm, f"{name}-audio", content.at))
-                case _ if text := _text(content).strip():
+                case _ if text := _text(content)[: entry.engine_said].strip():
                     rest.append(TextPart(text))
         return (*sight, *rest)
 

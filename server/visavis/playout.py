@@ -134,10 +134,11 @@ class Playout:
         self.heard = self.underruns = self.dropped = 0
         self._set_phase(Phase.WAITING)
 
-    def write(self, pcm: Pcm, now: float) -> int:
+    def write(self, pcm: Pcm, now: float, *, learn: bool = True) -> int:
         """Add audio (mono, 24 kHz, kept and not copied) that arrived at `now`; return the samples accepted.
 
-        Overflow drops the newest: what was accepted is promised to be heard.
+        Overflow drops the newest: what was accepted is promised to be heard. Sound that does not come from
+        the engine teaches nothing about its cadence: then `learn` is False.
         """
         closed = self._ended or self._phase is Phase.DONE
         accepted = 0 if closed else min(len(pcm), self._capacity - self.buffered)
@@ -145,7 +146,8 @@ class Playout:
         if accepted:
             self._chunks.append(pcm[:accepted])
             self.buffered += accepted
-            self._cadence.receive(accepted, now)
+            if learn:
+                self._cadence.receive(accepted, now)
         return accepted
 
     def end(self) -> None:

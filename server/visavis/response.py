@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from .audio import Pcm
 from .config import WatchdogConfig
 from .engine import Routed, Usage
 from .errors import EngineError
@@ -14,6 +15,15 @@ class Stage(Enum):
     GENERATING = auto()
     DRAINING = auto()
     "The engine is done, the caller still listens."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Apology:
+    """What is said when an answer fails."""
+
+    text: str
+    pcm: Pcm
+    "Mono, 24 kHz: the text, spoken."
 
 
 @dataclass(slots=True)
@@ -29,6 +39,10 @@ class Response:
     stage: Stage = Stage.GENERATING
     delta_seen: bool = False
     audio_seen: bool = False
+    thinking: bool = False
+    "The model thinks, and has said nothing since."
+    thought_until: float = 0.0
+    "When its last thought came."
     item_id: str | None = None
     usage: Usage | None = None
     route: Routed | None = None
@@ -49,11 +63,15 @@ class Response:
 
     def deadline(self, watchdog: WatchdogConfig) -> float:
         """Return when patience with it ends."""
-        whole = self.started_at + watchdog.response_s
+        whole = self.expires_at(watchdog)
         if self.stage is Stage.DRAINING:
             return whole
         patience = watchdog.idle_delta_s if self.delta_seen else watchdog.first_delta_s
         return min(whole, self.last_delta_at + patience)
+
+    def expires_at(self, watchdog: WatchdogConfig) -> float:
+        """Return when it must be over, playout included, whatever it is doing. Thinking takes its time."""
+        return max(self.started_at, self.thought_until) + watchdog.response_s
 
     def timings(self, *, final: bool) -> TurnTimings:
         origin = self.marks.get("speech_end", self.started_at)

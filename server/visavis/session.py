@@ -19,6 +19,7 @@ from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame
 from .history import History
 from .protocol.realtime import RealtimeProtocol
+from .response import Apology
 from .rtc import Peer
 from .trace import CallTrace
 from .vad import VoiceActivity
@@ -43,15 +44,16 @@ class Session:
         engine: Engine,
         vad: VoiceActivity,
         trace: CallTrace,
+        apology: Apology | None = None,
     ) -> None:
         self.call_id = call_id
         self._config = config
         self._engine = engine
         self._trace = trace
         conversation = config.conversation_with(settings)
-        trace.start(call_id=call_id, config=conversation)
+        trace.start(call_id=call_id, config=conversation, apology=apology)
         self._vad = vad
-        self._conversation = Conversation(conversation, trace.listen_to(vad), call_id)
+        self._conversation = Conversation(conversation, trace.listen_to(vad), call_id, apology)
         self._protocol = RealtimeProtocol(call_id, config.engine.model)
         self._peer = Peer(config.rtc, config.conversation.camera, self)
         self._loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
+from .apology import load_apology
 from .app import build_app
 from .config import Config, SessionConfig
 from .conversation import Conversation
@@ -35,11 +36,13 @@ async def serve(config: Config) -> None:
 
 
 async def _serve(config: Config, pool: SileroPool) -> None:
+    apology = load_apology(config.conversation.apology)
     async with running_engine(config, wait=False) as engine:
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
             vad = GatedVad(config.conversation.vad, pool)
-            return Session(call_id, config, settings, engine, vad, CallTrace(config.trace, call_id))
+            trace = CallTrace(config.trace, call_id)
+            return Session(call_id, config, settings, engine, vad, trace, apology)
 
         app = build_app(config, open_call, engine.ready)
         listening = asyncio.Event()

@@ -135,6 +135,10 @@ class RealtimeProtocol:
                 ev.ResponseCreated() | ev.ReplyBegan() | ev.ReplyText() | ev.ReplyEnded() | ev.ResponseDone()
             ):
                 yield from self._expand_response(event)
+            case ev.ThinkingBegan(response_id):
+                yield {"type": "visavis.thinking_started", "response_id": self._response_id(response_id)}
+            case ev.ThinkingEnded(response_id):
+                yield {"type": "visavis.thinking_stopped", "response_id": self._response_id(response_id)}
             case ev.PlayoutStarted(response_id):
                 yield {"type": "output_audio_buffer.started", "response_id": self._response_id(response_id)}
             case ev.PlayoutStopped(response_id):
