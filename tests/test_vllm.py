@@ -343,7 +343,7 @@ async def test_a_minute_of_sound_arrives_whole() -> None:
 async def test_many_pictures_arrive_whole() -> None:
     frames = tuple(Frame(bytes([number]) * 100_000, 640, 360, number) for number in range(12))
     request = Request("call-1", (Message("user", (FramesPart(frames, "c1"),)),))
-    async with talking(say_hello) as (engine, server):
+    async with talking(say_hello, media="separate") as (engine, server):
         assert plain(await collect(engine, request)) == HELLO
         part = server.wires[0].body["messages"][0]["content"][0]
         pictures = part["video_url"]["url"].removeprefix("data:video/jpeg;base64,").split(",")

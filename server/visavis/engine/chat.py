@@ -15,8 +15,9 @@ import numpy as np
 from ..audio import EMPTY, RATE, Pcm, Resampler, decode_wav
 from ..config import EngineConfig
 from ..errors import EngineBusy, EngineError, EngineLost, EngineRefused
+from ..fusion import Fuser
 from . import AudioDelta, Delta, Done, Request, TranscriptDelta, Usage
-from .content import VIDEO_FPS, Json, message_body
+from .content import Json, message_bodies
 from .thoughts import ThoughtSplitter
 
 logger = logging.getLogger(__name__)
@@ -40,8 +41,8 @@ _UNSPOKEN = "output modalities"
 Reason = Literal["stop", "length", "content_filter", "tool_calls"]
 
 
-def request_body(request: Request, config: EngineConfig) -> bytes:
-    """Write the JSON of `POST /v1/chat/completions`.
+def request_body(request: Request, config: EngineConfig, fuser: Fuser) -> bytes:
+    """Write the JSON of `POST /v1/chat/completions`. Raises EngineRefused if media cannot be encoded.
 
     Equal messages give equal bytes, so that the engine's caches hit. The request's temperature comes before
     the configuration's; its `max_tokens` is bounded by it, and a Thinking model, whose thoughts count too,
@@ -59,12 +60,8 @@ def request_body(request: Request, config: EngineConfig) -> bytes:
         if request.voice is not None:
             body["voice"] = request.voice
     body |= sampling(request, config)
-    messages = [message_body(message) for message in request.messages]
-    parts = (part for message in messages for part in message["content"] if isinstance(part, dict))
-    if any(part["type"] == "video_url" for part in parts):
-        # Without num_frames the server keeps the first 32 frames and says nothing.
-        body["media_io_kwargs"] = {"video": {"fps": VIDEO_FPS, "num_frames": -1}}
-    body["messages"] = messages
+    messages, fields = message_bodies(request.messages, fuser)
+    body |= fields | {"messages": messages}
     return json.dumps(body, separators=(",", ":")).encode()
 
 

@@ -1,50 +1,57 @@
-"""What a message shows and says, as the parts of vLLM's chat completions. Sans-I/O."""
+"""What messages show and say, as the parts of vLLM's chat completions."""
 
-import base64
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
-from ..audio import RATE, encode_wav, resample
-from . import AudioPart, FramesPart, Message, TextPart
-
-INPUT_RATE = 16_000
-"What the model hears; another rate makes the server resample, for which it may lack the library."
-
-VIDEO_FPS = 2
-"The one rate that a sequence of pictures is given; frames carry no time of their own."
+from ..fusion import Fuser, Media
+from ..look import FPS
+from . import Message, TextPart
 
 Json = dict[str, Any]  # Any: values of foreign JSON, looked at before use
 
 
-def message_body(message: Message) -> Json:
-    """Write one message as the contract has it: text alone, or a list of parts."""
-    if message.role != "user" or all(isinstance(part, TextPart) for part in message.parts):
-        return {"role": message.role, "content": message.text}
-    content: list[Json] = []
-    for part in message.parts:
-        match part:
-            case TextPart(text):
-                content.append({"type": "text", "text": text})
-            case AudioPart(pcm, uuid):
-                wav = encode_wav(resample(pcm, RATE, INPUT_RATE), INPUT_RATE)
-                sound = {"data": _base64(wav), "format": "wav"}
-                content.append({"type": "input_audio", "input_audio": sound, "uuid": uuid})
-            case FramesPart():
-                content.extend(_frames(part))
-    return {"role": "user", "content": content}
+def message_bodies(messages: Sequence[Message], fuser: Fuser) -> tuple[list[Json], Json]:
+    """Write the messages of a request as the contract has them, and the fields that their media need beside.
+
+    Raises EngineRefused if what they hold cannot be encoded.
+    """
+    bodies: list[Json] = []
+    kinds: set[str] = set()
+    for message, parts in zip(messages, fuser.fuse(messages), strict=True):
+        media = [part for part in parts if isinstance(part, Media)]
+        kinds.update(part.kind for part in media)
+        plain = message.role != "user" or not media
+        content = message.text if plain else [_part(part) for part in parts]
+        bodies.append({"role": message.role, "content": content})
+    return bodies, _fields(kinds)
 
 
-def _frames(part: FramesPart) -> Iterator[Json]:
-    """Give one clip, half the tokens of as many pictures, or pictures where a clip cannot be."""
-    sizes = {(frame.width, frame.height) for frame in part.frames}
-    if len(part.frames) >= 2 and len(sizes) == 1:
-        url = "data:video/jpeg;base64," + ",".join(_base64(frame.jpeg) for frame in part.frames)
-        yield {"type": "video_url", "video_url": {"url": url}, "uuid": part.uuid}
-        return
-    for number, frame in enumerate(part.frames):
-        url = "data:image/jpeg;base64," + _base64(frame.jpeg)
-        yield {"type": "image_url", "image_url": {"url": url}, "uuid": f"{part.uuid}-{number}"}
+def _part(part: TextPart | Media) -> Json:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    match part.kind:
+        case "clip":
+            return _url("video_url", "video/mp4", part)
+        case "sequence":
+            return _url("video_url", "video/jpeg", part)
+        case "picture":
+            return _url("image_url", "image/jpeg", part)
+        case "sound":
+            sound = {"data": part.data, "format": "wav"}
+            return {"type": "input_audio", "input_audio": sound, "uuid": part.uuid}
 
 
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+def _url(kind: str, media_type: str, media: Media) -> Json:
+    return {"type": kind, kind: {"url": f"data:{media_type};base64,{media.data}"}, "uuid": media.uuid}
+
+
+def _fields(kinds: set[str]) -> Json:
+    fields: Json = {}
+    if kinds & {"clip", "sequence"}:
+        # Without num_frames the server keeps the first 32 frames and says nothing.
+        fields["media_io_kwargs"] = {"video": {"fps": FPS, "num_frames": -1}}
+    if "clip" in kinds:
+        # vLLM itself takes a clip's rate from here alone, else as 1; vLLM-Omni from the file. In the scope of
+        # videos the two agree, where a rate outside of it is an error ("passed two times") with the latter.
+        fields["mm_processor_kwargs"] = {"use_audio_in_video": True, "videos_kwargs": {"fps": FPS}}
+    return fields

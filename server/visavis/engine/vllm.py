@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from ..config import EngineConfig
+from ..config import EngineConfig, FusionConfig
 from ..errors import ConfigError, EngineRefused
+from ..fusion import fuser_for
 from . import AudioPart, Delta, FramesPart, Request
 from .chat import ReplyDecoder, is_about_speech, request_body
 from .http import Answer, EngineHttp
@@ -17,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 _OFF_LOOP = 96_000
 "Bytes of sound from which a body is written in a thread: 2 s, whose resampling takes 2 ms of CPU."
-_JPEG_WEIGHT = 5
-"How many bytes of pictures, which are only written as base64, cost as much as one of sound."
 _ATTEMPTS = 4
 "Of one request. One voice, the one in its place, the engine's own, text alone: no engine needs more."
 
@@ -30,9 +29,10 @@ class VllmEngine:
     connection at once, upon which the engine aborts the request.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, fusion: FusionConfig | None = None) -> None:
         """Raises ConfigError if `config.url` is not one of http, https or unix."""
         self._config = config
+        self._fuser = fuser_for(config, fusion or FusionConfig())
         base, socket = _split_url(config.url)
         self._http = EngineHttp(config, base, socket=socket)
         self._voices = Voices(config.voice)
@@ -66,8 +66,8 @@ class VllmEngine:
 
     async def _write_body(self, request: Request) -> bytes:
         if _weight(request) > _OFF_LOOP:
-            return await asyncio.to_thread(request_body, request, self._config)
-        return request_body(request, self._config)
+            return await asyncio.to_thread(request_body, request, self._config, self._fuser)
+        return request_body(request, self._config, self._fuser)
 
     async def _ask(self, request: Request, deadline: float) -> tuple[Request, Answer]:
         """Open the stream, and tell what was asked for in the end.
@@ -121,7 +121,7 @@ def _weight(request: Request) -> float:
                 case AudioPart(pcm):
                     weight += pcm.nbytes
                 case FramesPart(frames):
-                    weight += sum(len(frame.jpeg) for frame in frames) / _JPEG_WEIGHT
+                    weight += sum(len(frame.jpeg) for frame in frames)
     return weight
 
 
