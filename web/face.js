@@ -4,7 +4,7 @@ import { byId } from "./dom.js";
 
 /**
  * idle: asleep · connecting: waking, an arc runs round · listening: eyes open · hearing: leans in, rings follow the caller's voice ·
- * thinking: looks up, an arc runs round · speaking: the mouth follows the voice · waiting: an arc, eyes half closed · trouble: a flat look.
+ * thinking: looks up, an arc runs round · pondering: the same, in no hurry · speaking: the mouth follows the voice · waiting: an arc, eyes half closed · trouble: a flat look.
  * @typedef {"idle" | "connecting" | import("./floor.js").FloorState | "waiting" | "trouble"} Look
  */
 

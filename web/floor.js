@@ -1,7 +1,10 @@
 /** Who has the floor, read from the events of the call. */
 
 /** @typedef {import("./call.js").WireEvent} WireEvent */
-/** @typedef {"listening" | "hearing" | "thinking" | "speaking"} FloorState */
+/**
+ * pondering: the model thinks before it answers, and says so; thinking: an answer is awaited.
+ * @typedef {"listening" | "hearing" | "thinking" | "pondering" | "speaking"} FloorState
+ */
 
 export class Floor {
   #hearing = false;
@@ -11,6 +14,7 @@ export class Floor {
   #generating = null;
   /** @type {string | null} */
   #playing = null;
+  #pondering = false;
   /** The newest response that was played. @type {string | null} */
   #played = null;
 
@@ -18,6 +22,7 @@ export class Floor {
   get state() {
     if (this.#hearing) return "hearing";
     if (this.#playing) return "speaking";
+    if (this.#pondering) return "pondering";
     return this.#generating || this.#awaited ? "thinking" : "listening";
   }
 
@@ -53,7 +58,14 @@ export class Floor {
         break;
       case "response.done":
         if (this.#generating === event.response.id) this.#generating = null;
+        this.#pondering = false;
         if (isSpoken(event.response) && this.#played !== event.response.id) this.#awaited = "sound";
+        break;
+      case "visavis.thinking_started":
+        this.#pondering = true;
+        break;
+      case "visavis.thinking_stopped":
+        this.#pondering = false;
         break;
       case "output_audio_buffer.started":
         this.#awaited = null;

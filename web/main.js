@@ -41,6 +41,7 @@ const WORDS = {
   listening: "Listening",
   hearing: "Hearing you",
   thinking: "Thinking",
+  pondering: "Thinking it over",
   speaking: "Speaking",
   waiting: "Waiting to try again",
   trouble: "Something is wrong",

@@ -24,8 +24,9 @@ import { make } from "./dom.js";
 /** Marks on the way to the voice, each named for the work that ends with it. */
 const STAGES = /** @type {const} */ ([
   ["turn_end", "Turn ended"],
-  ["request", "Request ready"],
+  ["request_sent", "Request sent"],
   ["transcript", "Words recognised"],
+  ["first_thought", "First thought"],
   ["first_text", "First words"],
   ["first_audio", "First voice"],
   ["first_sent", "First sound sent"],
@@ -142,7 +143,7 @@ export class Timings {
 function allMarks({ marks, kind, submitted, heard }) {
   if (heard === null || submitted === null) return marks;
   // The page learns of the end of the turn when the server does; so the two clocks meet there.
-  const offset = kind === "typed" ? (marks.request ?? 0) : (marks.turn_end ?? 0);
+  const offset = kind === "typed" ? 0 : (marks.turn_end ?? 0);
   return { ...marks, heard: Math.max(0, Math.round(offset + heard - submitted)) };
 }
 

@@ -308,6 +308,19 @@ async def test_the_state_follows_who_has_the_floor(page: Page, served: Served) -
     await page.wait_for("document.querySelector('#state-text').innerText === 'Listening'")
 
 
+async def test_a_model_that_thinks_is_seen_to_think_until_it_answers(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, {"type": "visavis.thinking_started", "response_id": "resp_1"})
+    await page.wait_for("document.querySelector('#state-text').innerText === 'Thinking it over'")
+    assert await page.evaluate("document.body.dataset.state") == "pondering"
+    server.send({"type": "visavis.thinking_stopped", "response_id": "resp_1"})
+    await page.wait_for("document.querySelector('#state-text').innerText === 'Thinking'")
+    server.send(*REPLY)
+    await page.wait_for("document.body.dataset.state === 'speaking'")
+    assert await page.evaluate("visavis.captions.length") == 2
+
+
 async def test_a_cough_leaves_no_trace(page: Page, served: Served) -> None:
     await start(page, served.url)
     served.server.send(speech_started(), {"type": "input_audio_buffer.cleared"})
@@ -350,6 +363,7 @@ async def test_a_turn_tells_where_its_time_went(page: Page, served: Served) -> N
     marks = {
         "speech_end": 0,
         "turn_end": 500,
+        "request_sent": 520,
         "transcript": 640,
         "first_text": 700,
         "first_audio": 900,
@@ -369,7 +383,8 @@ async def test_a_turn_tells_where_its_time_went(page: Page, served: Served) -> N
     assert figures.pop("Heard here") == f"{max(0, heard - 910)} ms"
     assert figures == {
         "Turn ended": "500 ms",
-        "Words recognised": "140 ms",
+        "Request sent": "20 ms",
+        "Words recognised": "120 ms",
         "First words": "60 ms",
         "First voice": "200 ms",
         "First sound sent": "10 ms",
@@ -560,7 +575,7 @@ async def test_states_differ_by_form_not_only_by_colour(page: Page, served: Serv
     await page.look(1280, 800, still=True)
     await page.go(served.url)
     await page.wait_for("window.visavis")
-    shapes = """["idle", "listening", "hearing", "thinking", "speaking", "trouble"].map((state) => {
+    shapes = """["idle", "listening", "hearing", "thinking", "pondering", "speaking", "trouble"].map((state) => {
       document.body.dataset.state = state;
       return [".head", ".eyes i", ".mouth i"].map((part) => {
         const style = getComputedStyle(document.querySelector(part));
@@ -574,7 +589,7 @@ async def test_states_differ_by_form_not_only_by_colour(page: Page, served: Serv
 async def test_a_wish_for_little_motion_is_heeded(page: Page, served: Served) -> None:
     await page.look(1280, 800, still=True)
     await start(page, served.url)
-    for state in ("listening", "thinking", "connecting"):
+    for state in ("listening", "thinking", "pondering", "connecting"):
         await page.evaluate(f"document.body.dataset.state = '{state}'")
         assert await page.evaluate("document.getAnimations().length") == 0
 
