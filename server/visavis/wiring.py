@@ -5,14 +5,13 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 
 from .apology import load_apology
 from .app import build_app
 from .config import Config, SessionConfig
 from .conversation import Conversation
 from .engine import Engine
-from .engine.open import open_engine
+from .engine.open import open_engines, settings_of
 from .errors import VisavisError
 from .heap import settle
 from .local import models
@@ -60,12 +59,12 @@ async def _serve(config: Config, pool: SileroPool) -> None:
 
 @asynccontextmanager
 async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[Engine]:
-    """Open the configured engine, and start the embedded one if that is it.
+    """Open the configured engines as one, and start the embedded one if it is among them.
 
     With `wait` it is warm when the body begins. Raises VisavisError if it cannot be started, then or later.
     """
-    if config.engine.name != "local":
-        engine = open_engine(config.engine)
+    if all(settings.name != "local" for settings in settings_of(config)):
+        engine = open_engines(config)
         try:
             yield engine
         finally:
@@ -74,7 +73,7 @@ async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[
     for name in models.needed(config.local):
         models.resolve(name, models.cache_dir(config.local.cache_dir, os.environ))
     supervisor = Supervisor(config.local)
-    engine = open_engine(replace(config.engine, url=supervisor.url))
+    engine = open_engines(config, supervisor.url)
     with _unwrapped():
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(supervisor.run())

@@ -1,26 +1,74 @@
-"""Which engine the configuration names."""
+"""Which engines the configuration names, each by itself and all of them as one."""
 
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ..config import EngineConfig
+from ..config import Config, EngineConfig, FusionConfig
 from ..errors import ConfigError
 from . import Engine
+from .dashscope import KEY_VARIABLE, DashscopeEngine
+from .router import Entry, RouterEngine
 from .scripted import ScriptedEngine
 from .vllm import VllmEngine
 
 
-def open_engine(config: EngineConfig) -> Engine:
+def open_engine(config: EngineConfig, fusion: FusionConfig | None = None) -> Engine:
     """Make the engine that `config.name` names; the caller closes it with `aclose`.
 
     For the embedded engine `url` must be the socket of its supervisor, who alone knows it. Raises
-    ConfigError if it is not, or if `url` is no address.
+    ConfigError if it is not, if `url` is no address, or if a key is missing.
     """
+    fusion = fusion or FusionConfig()
     match config.name:
         case "scripted":
             return ScriptedEngine()
         case "vllm":
-            return VllmEngine(config)
+            return VllmEngine(config, fusion)
+        case "dashscope":
+            key = config.api_key or os.environ.get(KEY_VARIABLE)
+            return DashscopeEngine(replace(config, api_key=key), fusion)
         case "local":
             if not config.url.startswith("unix://"):
                 raise ConfigError("engine.name is local, but the embedded engine has not been started")
-            return VllmEngine(replace(config, api_key=None))  # the key is for another server
+            return VllmEngine(replace(config, api_key=None), fusion)  # the key is for another server
+
+
+def open_engines(config: Config, local_url: str | None = None) -> RouterEngine:
+    """Make all engines of the configuration into one; the caller closes it with `aclose`.
+
+    A single one too, for its limits. `local_url` is where the embedded engine answers, if it is one of
+    them. Raises ConfigError as `open_engine` does, or if the embedded engine is there twice.
+    """
+    everything = [*settings_of(config)]
+    if sum(settings.name == "local" for settings in everything) > 1:
+        raise ConfigError("The embedded engine is configured twice; once is enough.")
+    labels = [*_labels(everything)]
+    entries = []
+    for settings, label in zip(everything, labels, strict=True):
+        url = local_url if settings.name == "local" and local_url is not None else settings.url
+        engine = open_engine(replace(settings, url=url), config.fusion)
+        entries.append(Entry(label, engine, settings.max_concurrent, settings.max_queued))
+    candidate = entries.pop() if config.candidate is not None else None
+    return RouterEngine(entries, candidate, config.router)
+
+
+def settings_of(config: Config) -> Iterator[EngineConfig]:
+    """Give the settings of every engine: the first choice, the fallbacks in order, the candidate last."""
+    yield config.engine
+    yield from config.fallbacks
+    if config.candidate is not None:
+        yield config.candidate
+
+
+def _labels(everything: list[EngineConfig]) -> Iterator[str]:
+    """Name each engine; one that is named like an earlier one has a number behind it."""
+    taken: set[str] = set()
+    for settings in everything:
+        name = label = settings.label or settings.name
+        number = 2
+        while label in taken:
+            label = f"{name}-{number}"
+            number += 1
+        taken.add(label)
+        yield label
