@@ -63,7 +63,7 @@ Json = dict[str, Any]  # Any: values of JSON that vLLM-Omni reads
 def check(config: Config) -> None:
     """Raise ConfigError for settings of which no working server comes about."""
     deploy = config.deploy
-    if not is_loopback_host(deploy.host) and config.engine.api_key is None:
+    if not (deploy.headless or is_loopback_host(deploy.host) or config.engine.api_key is not None):
         raise ConfigError(
             "deploy.host is not loopback and engine.api_key is not set: vLLM would serve whoever reaches it."
             " Set engine.api_key (VISAVIS_ENGINE_API_KEY), here and where `visavis serve` runs."
