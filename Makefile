@@ -1,5 +1,5 @@
 # What a person types; the work is in tools/*.sh.
-.PHONY: run test check clean
+.PHONY: run test test-omni test-vllm check clean
 
 run: # start the server; HOST, PORT, CONFIG and PYTHON are respected
 	@exec tools/run.sh
@@ -7,8 +7,14 @@ run: # start the server; HOST, PORT, CONFIG and PYTHON are respected
 test: # fetch what the tests need, run all of them
 	@exec tools/test.sh
 
+test-omni: # the whole chain with a tiny Qwen3-Omni in torch, in an environment of its own
+	@exec tools/test-omni.sh
+
+test-vllm: # our client against mainline vLLM on the CPU, in an environment of its own
+	@exec tools/test-vllm.sh
+
 check: # format, lint, types
 	@exec tools/check.sh
 
 clean: # remove what these made here; the models stay in their cache
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist
+	rm -rf .venv .venv-omni .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist

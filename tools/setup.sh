@@ -1,4 +1,4 @@
-# Sourced by run.sh, test.sh and check.sh from the repository root: a virtual environment with what an extra needs.
+# Sourced by the other scripts here from the repository root: a virtual environment with what an extra needs.
 # Every way it can fail ends in one sentence that says what to do.
 
 VENV=${VENV:-.venv}
@@ -92,4 +92,29 @@ prepare() {
     say "Installing the packages; the first time this takes a minute or more."
     timed "Packages" install_packages "$1"
     printf '%s\n' "$wanted" >"$stamp"
+}
+
+# debian PACKAGE COMMAND: install a Debian package unless its command is there.
+debian() {
+    command -v "$2" >/dev/null && return
+    if ! command -v apt-get >/dev/null; then
+        say "$2 is not installed, and this is no Debian: tests that need it are skipped."
+    elif [ "$(id -u)" = 0 ]; then
+        install_debian "$1"
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        install_debian "$1" sudo
+    else
+        say "$2 is not installed: tests that need it are skipped. To have them: sudo apt-get install $1"
+    fi
+}
+
+install_debian() {
+    package=$1
+    shift
+    log=$VENV/apt.log
+    if ! { "$@" apt-get update -q && "$@" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qy --no-install-recommends "$package"; } >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        say "$package could not be installed: tests that need it are skipped."
+    fi
 }

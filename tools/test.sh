@@ -5,31 +5,6 @@ set -eu
 cd "$(dirname "$0")/.."
 . tools/setup.sh
 
-# debian PACKAGE COMMAND: install a Debian package unless its command is there.
-debian() {
-    command -v "$2" >/dev/null && return
-    if ! command -v apt-get >/dev/null; then
-        say "$2 is not installed, and this is no Debian: tests that need it are skipped."
-    elif [ "$(id -u)" = 0 ]; then
-        install_debian "$1"
-    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-        install_debian "$1" sudo
-    else
-        say "$2 is not installed: tests that need it are skipped. To have them: sudo apt-get install $1"
-    fi
-}
-
-install_debian() {
-    package=$1
-    shift
-    log=$VENV/apt.log
-    if ! { "$@" apt-get update -q && "$@" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -qy --no-install-recommends "$package"; } >"$log" 2>&1; then
-        tail -n 5 "$log" >&2
-        say "$package could not be installed: tests that need it are skipped."
-    fi
-}
-
 # The types in the page's comments are checked by TypeScript, whose package is the checker alone.
 typescript() {
     command -v tsc >/dev/null && return
