@@ -183,8 +183,8 @@ _EVERY = 10
 "Steps between judgements."
 _NEAR_DB = 4.0
 "Mean difference of the bands between a stretch and the one before it; of other speech it is 10 and more."
-_CONTRAST = 0.55
-"How much nearer than at other distances: a tone or a noise is as near to itself at all of them."
+_FAR_DB = 8.0
+"Median of that difference over all lags: a tone or a noise is near to itself at any of them."
 _SPEECH_SHARE = 0.3
 "Of a stretch that must be speech: pauses are all alike."
 
@@ -241,9 +241,7 @@ class _Repetition:
         then = now - _LAGS[None, :]
         apart = np.abs(self._steps[now] - self._steps[np.maximum(then, 0)]).mean(axis=2)
         voiced = (loud[now] | loud[np.maximum(then, 0)]) & (then >= 0)
-        # Before the beginning there is nothing that could be said again.
-        apart = np.where(then >= 0, apart * voiced, 60.0)
-        self._apart = np.concatenate((self._apart, apart.astype(np.float32)))
+        self._apart = np.concatenate((self._apart, (apart * voiced).astype(np.float32)))
         self._voiced = np.concatenate((self._voiced, voiced.astype(np.float32)))
 
     def _lag(self, end: int) -> int | None:
@@ -258,17 +256,16 @@ class _Repetition:
         columns = np.arange(len(_LAGS))
         share = voiced[last, columns] / spans
         mean = apart[last, columns] / np.maximum(voiced[last, columns], 1)
-        usual = float(np.median(mean))
         enough = (spans + _LAGS <= end) & (share >= _SPEECH_SHARE)
         near = np.where(enough, mean, np.inf)
         best = int(near.argmin())
-        return best if near[best] < min(_NEAR_DB, _CONTRAST * usual) else None
+        return best if near[best] < _NEAR_DB and np.median(mean) > _FAR_DB else None
 
     def _beginning(self, end: int, lag: int) -> int:
         """Return the step with which the first repetition begins."""
         smooth = np.convolve(self._apart[:end, lag], np.ones(_EVERY) / _EVERY, "same")
         strange = np.flatnonzero(smooth[: end - _EVERY] > 2 * _NEAR_DB)
-        return int(strange[-1]) + 1 if len(strange) else 0
+        return max(int(strange[-1]) + 1 if len(strange) else 0, int(_LAGS[lag]))
 
     def _forget(self) -> None:
         """Drop what is not compared any more."""
