@@ -301,6 +301,18 @@ async def test_where_the_only_engine_is_being_tried_others_fail_at_once() -> Non
     assert text(await probe) == "Done waiting."
 
 
+async def test_a_probe_that_is_withdrawn_leaves_the_next_request_to_probe() -> None:
+    hanging = says(LOST, HANG, Reply("Back."))
+    engine = router(entry("gpu", hanging), entry("hosted", says(FINE)), failures=1, open_s=0, patience_s=20)
+    await take(engine)
+    probe = asyncio.create_task(take(engine))
+    await settle()
+    probe.cancel()
+    await asyncio.gather(probe, return_exceptions=True)
+    assert engine.counts()["gpu", "withdrawn", ""] == 1
+    assert (await take(engine))[0] == Routed("gpu")
+
+
 # The candidate.
 
 
