@@ -575,7 +575,7 @@ async def test_states_differ_by_form_not_only_by_colour(page: Page, served: Serv
     await page.look(1280, 800, still=True)
     await page.go(served.url)
     await page.wait_for("window.visavis")
-    shapes = """["idle", "listening", "hearing", "thinking", "pondering", "speaking", "trouble"].map((state) => {
+    shapes = """"idle listening hearing thinking pondering speaking trouble".split(" ").map((state) => {
       document.body.dataset.state = state;
       return [".head", ".eyes i", ".mouth i"].map((part) => {
         const style = getComputedStyle(document.querySelector(part));
