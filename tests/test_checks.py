@@ -124,7 +124,7 @@ async def test_a_speaking_server_is_well_and_its_first_sound_is_timed(
     assert status == 0
     assert "first sound after 0." in said["speech"]
     assert "aiden, chelsie, ethan" in said["voices"]
-    assert "context of 32768" in said["model"]
+    assert "context of 32768 tokens, 32768 of them used" in said["model"]
     assert "A red square." in said["camera and speech"]
     assert "memory in use 50%" in said["figures"]
 
@@ -168,12 +168,13 @@ async def test_another_model_ends_the_checks(capsys: pytest.CaptureFixture[str])
     assert server.bodies == []
 
 
-async def test_a_context_below_our_history_is_to_be_fixed(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_context_below_what_we_send_is_to_be_fixed(capsys: pytest.CaptureFixture[str]) -> None:
     server = Server()
     server.window = 8_192
     status, said = await examined(server, capsys)
     assert status == 1
-    assert "--max-model-len" in said["model"]
+    assert "engine.context_tokens = 8192" in said["model"]
+    assert (await examined(server, capsys, context_tokens=8_192))[0] == 0
 
 
 async def test_a_server_that_is_starting_ends_the_checks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,6 +160,12 @@ def test_settings_of_which_no_server_comes_about_are_told(settings: dict[str, An
         arguments(given(**settings), "s")
 
 
+def test_a_server_that_holds_less_than_a_request_is_told() -> None:
+    config = Config(engine=EngineConfig(name="vllm"), deploy=DeployConfig(max_model_len=16_384))
+    with pytest.raises(ConfigError, match=r"engine\.context_tokens = 16384"):
+        check(config)
+
+
 @pytest.mark.parametrize(("text", "version"), [("0.30", (0, 30)), ("0.31.1", (0, 31)), ("1.2.0+cu", (1, 2))])
 def test_a_version_is_read(text: str, version: tuple[int, int]) -> None:
     assert parse_version(text) == version

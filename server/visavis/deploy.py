@@ -71,6 +71,11 @@ def check(config: Config) -> None:
     for name in ("tensor_parallel_size", "max_num_seqs", "replicas", "codec_chunk_frames", "max_model_len"):
         if getattr(deploy, name) < 1:
             raise ConfigError(f"deploy.{name} must be at least 1.")
+    if config.engine.name == "vllm" and config.engine.window > deploy.max_model_len:
+        raise ConfigError(
+            f"A request may take {config.engine.window} tokens, and deploy.max_model_len is"
+            f" {deploy.max_model_len}: raise it, or set engine.context_tokens = {deploy.max_model_len}."
+        )
     least = 0 if _silent(config) or not deploy.share_gpu else _SHARED_TALKER_MEMORY + _SHARED_VOCODER_MEMORY
     if not least < deploy.gpu_memory_utilization <= 1:
         raise ConfigError(f"deploy.gpu_memory_utilization must be above {least:g} and at most 1.")

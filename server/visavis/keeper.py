@@ -190,8 +190,8 @@ class Keeper:
                     logger.error("the engine has not been well for %.0f s and is ended", self._pace.sick_s)
                     return
                 if self._out_of_memory:
-                    self._out_of_memory = False
                     await _tell_memory(await _figures(session, url))
+                    self._out_of_memory = False  # only now: when the server ends meanwhile, `run` tells
                 await asyncio.sleep(self._pace.poll_s)
 
     async def _pass_on(self, source: asyncio.StreamReader, target: BinaryIO) -> None:

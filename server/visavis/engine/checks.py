@@ -79,7 +79,7 @@ class _Checks:
 
     async def model(self) -> Finding:
         """Look for our model, and whether its context holds what we send."""
-        wanted, history = self._config.engine.model, self._config.conversation.history
+        wanted = self._config.engine.model
         status, answer = await read_json(self._session, f"{self._base}/v1/models")
         if status in (401, 403):
             return Finding("the key is refused", "Set engine.api_key to the server's key.", hopeless=True)
@@ -90,19 +90,14 @@ class _Checks:
             names = ", ".join(str(card.get("id")) for card in cards)
             fix = f"Set engine.model to one of them, or serve it with --served-model-name {wanted}."
             return Finding(f"{wanted} is not served, but {names or 'nothing'}", fix, hopeless=True)
-        window = found.get("max_model_len")
+        window, assumed = found.get("max_model_len"), self._config.engine.window
         if not isinstance(window, int):
-            return Finding(f"{wanted}, context unknown")
-        budget = self._config.conversation_with(self._config.conversation.session).history.budget
-        need = budget + self._config.engine.max_tokens
-        if need > window:
-            fix = (
-                f"Serve it with --max-model-len {self._config.deploy.max_model_len}, or set"
-                f" conversation.history.max_tokens to at most {window - self._config.engine.max_tokens}"
-                f" (it is {'unset' if history.max_tokens is None else history.max_tokens})."
-            )
-            return Finding(f"{wanted}, context of {window} tokens, of {need} that a call may need", fix)
-        return Finding(f"{wanted}, context of {window} tokens")
+            return Finding(f"{wanted}, context unknown, {assumed} tokens assumed")
+        seen = f"{wanted}, context of {window} tokens, {assumed} of them used"
+        if assumed > window:
+            fix = f"Serve it with --max-model-len {assumed}, or set engine.context_tokens = {window}."
+            return Finding(seen, fix)
+        return Finding(seen)
 
     async def speech(self) -> Finding:
         engine = self._config.engine
