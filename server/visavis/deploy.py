@@ -29,7 +29,7 @@ _SHARED_VOCODER_MEMORY = 0.05
 _SPARE = 2
 "Places at the later stages for one at the Thinker: aborted answers leave them late (vllm-omni #1480, #7055)."
 _BATCHED_TOKENS = 32_768
-"In one step: two minutes of video are read in one go."
+"In one step: a whole request of the default context is read in one go."
 _VOCODER_BATCHED_TOKENS = 65_536
 "A step of the vocoder counts 16 codes a frame."
 _FIRST_FRAMES = 4
