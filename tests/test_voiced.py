@@ -2,21 +2,24 @@
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from test_talker import TEXT, syllables
 from visavis.audio import RATE, Pcm
-from visavis.config import EngineConfig, TalkerConfig
+from visavis.config import Config, EngineConfig, LocalConfig, TalkerConfig
 from visavis.engine import (
     AudioDelta,
     AudioPart,
     Delta,
     Done,
+    Engine,
     Message,
     Request,
     Sent,
@@ -26,8 +29,13 @@ from visavis.engine import (
     Usage,
 )
 from visavis.engine.hearing import HearingEngine
+from visavis.engine.open import open_engines
+from visavis.engine.router import RouterEngine
 from visavis.engine.voiced import VoicedEngine
 from visavis.errors import EngineBusy, EngineLost
+from visavis.local.helping import available, help_out, settled
+from visavis.local.supervisor import Supervisor
+from visavis.wiring import running_engine
 
 WAIT_S = 10.0
 OURS = 7
@@ -92,7 +100,7 @@ class Voice:
             self.closed += 1
 
 
-async def answer(engine: VoicedEngine | HearingEngine, request: Request = ASK) -> list[Delta]:
+async def answer(engine: Engine, request: Request = ASK) -> list[Delta]:
     async with asyncio.timeout(WAIT_S), aclosing(engine.respond(request)) as deltas:
         return [delta async for delta in deltas]
 
@@ -414,3 +422,57 @@ async def test_closing_ends_the_engine_and_the_listening() -> None:
     await asyncio.wait((waiting,))
     assert waiting.cancelled()
     assert (inner.closed, ears.closed) == (2, 2)
+
+
+# Put together.
+
+
+async def test_engines_that_may_lack_a_voice_are_given_one_unless_it_is_not_wanted() -> None:
+    gone = replace(VLLM, url="unix:///nowhere/at/all")
+    for settings, spoken in ((gone, True), (replace(gone, embedded_voice=False), False)):
+        config = Config(engine=settings, fallbacks=(EngineConfig(name="scripted"),))
+        voice = Voice()
+        engine = open_engines(config, voice=voice)
+        vllm, scripted = (lane.engine for lane in engine._lanes)
+        assert isinstance(vllm, VoicedEngine)
+        assert not isinstance(scripted, VoicedEngine)
+        vllm._inner = Inner([*WORDS, Done()])
+        assert ("A" in order_of(await answer(vllm))) is spoken
+        await engine.aclose()
+
+
+def test_parts_that_cannot_be_had_are_done_without_and_the_log_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "hibari" else object())
+    config = LocalConfig(cache_dir=tmp_path)
+    assert available(config, frozenset({"ears", "voice"})) == frozenset()
+    ears, voice = (record.message for record in caplog.records)
+    assert "will not be written down: " in ears
+    assert "visavis models pull" in ears
+    assert "will not be spoken: hibari is not installed (pip install" in voice
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert available(config, frozenset({"ears", "voice"})) == {"voice"}
+
+
+async def test_the_engine_opens_without_its_helpers_when_they_are_not_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    vllm = replace(VLLM, url="unix:///nowhere/at/all", embedded_voice=False)
+    config = Config(engine=vllm, local=LocalConfig(cache_dir=tmp_path))
+    async with running_engine(config) as engine:
+        assert isinstance(engine, RouterEngine)
+    assert "will not be written down" in caplog.text
+
+
+@pytest.mark.slow
+async def test_helpers_that_do_not_start_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    code = 'import sys; print("ERROR root: no such model: x", file=sys.stderr); sys.exit(3)'
+    parts = frozenset({"ears", "voice"})
+    supervisor = Supervisor(LocalConfig(), parts=parts, command=[sys.executable, "-S", "-c", code])
+    helping = asyncio.create_task(help_out(supervisor, parts))
+    async with asyncio.timeout(WAIT_S):
+        await settled(supervisor, helping)
+        await helping
+    assert "will not be spoken: no such model: x" in caplog.text
+    assert "will not be written down: no such model: x" in caplog.text

@@ -20,6 +20,8 @@ from .engine.checks import engine_checks
 from .findings import Finding, report
 from .frames import Frame
 from .local import models
+from .local.helping import missing as lacks
+from .local.parts import wanted
 from .rtc import OutgoingPeer, Peer
 from .wiring import running_engine
 
@@ -35,6 +37,7 @@ async def examine(config: Config) -> int:
         ("packages", _packages),
         ("port", _port),
         ("models", _models),
+        ("voice and ears", _helpers),
         ("other voices", _voices),
         ("loopback call", _loopback_call),
         ("engine", _engine),
@@ -54,15 +57,15 @@ async def _python(config: Config) -> Finding:
 
 
 async def _packages(config: Config) -> Finding:
-    wanted = _PACKAGES + (_LOCAL_PACKAGES if config.engine.name == "local" else ())
+    local = "mind" in wanted(config)
     found, missing = [], []
-    for name in wanted:
+    for name in _PACKAGES + (_LOCAL_PACKAGES if local else ()):
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
-        extra = "[local]" if config.engine.name == "local" else ""
+        extra = "[local]" if local else ""
         return Finding(f"{', '.join(missing)} missing", f"Run: pip install 'visavis{extra}'")
     return Finding(", ".join(found))
 
@@ -82,18 +85,33 @@ async def _port(config: Config) -> Finding:
 
 
 async def _models(config: Config) -> Finding:
-    if config.engine.name != "local":
-        return Finding("none needed")
+    if "mind" not in wanted(config):
+        return Finding("none needed to answer")
+    names = models.needed(config.local)
     cache = models.cache_dir(config.local.cache_dir, os.environ)
-    for name in models.needed(config.local):
+    for name in names:
         models.resolve(name, cache)
-    return Finding(f"{', '.join(models.needed(config.local))} in {cache}")
+    return Finding(f"{', '.join(names)} in {cache}")
+
+
+async def _helpers(config: Config) -> Finding:
+    """Look at the voice and the ears that help engines which have none."""
+    parts = wanted(config)
+    if "mind" in parts or not parts:
+        return Finding("the engine's own")
+    lacking = [reason for part in sorted(parts) if (reason := lacks(config.local, part)) is not None]
+    if lacking:
+        off = " or ".join(f"engine.embedded_{part} = false" for part in sorted(parts))
+        return Finding("; ".join(lacking), f"Install what is missing, or set {off}.")
+    return Finding(f"embedded {' and '.join(sorted(parts))} can be started")
 
 
 async def _voices(config: Config) -> Finding:
-    if config.engine.name == "local" and shutil.which("espeak-ng") is None:
+    if "voice" not in wanted(config):
+        return Finding("the engine's")
+    if shutil.which("espeak-ng") is None:
         return Finding("English only (apt-get install espeak-ng for other languages)")
-    return Finding("espeak-ng speaks other languages" if config.engine.name == "local" else "the engine's")
+    return Finding("espeak-ng speaks other languages")
 
 
 async def _loopback_call(config: Config) -> Finding:

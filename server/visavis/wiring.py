@@ -4,17 +4,21 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 
 from .apology import load_apology
 from .app import build_app
 from .config import Config, SessionConfig
 from .conversation import Conversation
 from .engine import Engine
-from .engine.open import open_engines, settings_of
+from .engine.hearing import HearingEngine
+from .engine.helper import Helper
+from .engine.open import HELPED, open_engines, settings_of
 from .errors import VisavisError
 from .heap import settle
 from .local import models
+from .local.helping import available, help_out, settled
+from .local.parts import Parts, wanted
 from .local.supervisor import Supervisor
 from .serving import run_server
 from .session import Session
@@ -59,31 +63,42 @@ async def _serve(config: Config, pool: SileroPool) -> None:
 
 @asynccontextmanager
 async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[Engine]:
-    """Open the configured engines as one, and start the embedded one if it is among them.
+    """Open the configured engines as one, and start of the embedded one what they need.
 
-    With `wait` it is warm when the body begins. Raises VisavisError if it cannot be started, then or later.
+    With `wait` that is warm when the body begins. Raises VisavisError if the embedded engine is one of
+    them and cannot be started, then or later. Its voice and ears alone are done without if they must be.
     """
-    if all(settings.name != "local" for settings in settings_of(config)):
-        engine = open_engines(config)
-        try:
-            yield engine
-        finally:
-            await engine.aclose()
+    parts = wanted(config)
+    answers = "mind" in parts
+    if answers:
+        for name in models.needed(config.local, parts):
+            models.resolve(name, models.cache_dir(config.local.cache_dir, os.environ))
+    else:
+        parts = available(config.local, parts)
+    if not parts:
+        async with aclosing(open_engines(config)) as alone:
+            yield alone
         return
-    for name in models.needed(config.local):
-        models.resolve(name, models.cache_dir(config.local.cache_dir, os.environ))
-    supervisor = Supervisor(config.local)
-    engine = open_engines(config, supervisor.url)
-    with _unwrapped():
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(supervisor.run())
-            if wait:
-                await supervisor.wait_ready()
-            try:
-                yield engine
-            finally:
-                await engine.aclose()
-                await supervisor.aclose()
+    supervisor = Supervisor(config.local, parts=parts)
+    async with aclosing(Helper(str(supervisor.socket))) as helper:
+        engine = _assisted(config, supervisor.url, helper, parts)
+        with _unwrapped():
+            async with asyncio.TaskGroup() as tasks:
+                living = tasks.create_task(supervisor.run() if answers else help_out(supervisor, parts))
+                if wait:
+                    await settled(supervisor, living)
+                try:
+                    yield engine
+                finally:
+                    await engine.aclose()
+                    await supervisor.aclose()
+
+
+def _assisted(config: Config, local_url: str, helper: Helper, parts: Parts) -> Engine:
+    """Open the engines with what there is of voice and ears beside them."""
+    engine = open_engines(config, local_url, helper if "voice" in parts else None)
+    deaf = any(settings.name in HELPED and settings.embedded_ears for settings in settings_of(config))
+    return HearingEngine(engine, helper) if deaf and "ears" in parts else engine
 
 
 async def _say_when_ready(engine: Engine, listening: asyncio.Event) -> None:

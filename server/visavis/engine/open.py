@@ -11,6 +11,10 @@ from .dashscope import KEY_VARIABLE, DashscopeEngine
 from .router import Entry, RouterEngine
 from .scripted import ScriptedEngine
 from .vllm import VllmEngine
+from .voiced import Voice, VoicedEngine
+
+HELPED = frozenset({"vllm", "dashscope"})
+"Engines whose answers may lack sound and transcripts, or have the wrong sound."
 
 
 def open_engine(config: EngineConfig, fusion: FusionConfig | None = None) -> Engine:
@@ -34,11 +38,12 @@ def open_engine(config: EngineConfig, fusion: FusionConfig | None = None) -> Eng
             return VllmEngine(replace(config, api_key=None), fusion)  # the key is for another server
 
 
-def open_engines(config: Config, local_url: str | None = None) -> RouterEngine:
+def open_engines(config: Config, local_url: str | None = None, voice: Voice | None = None) -> RouterEngine:
     """Make all engines of the configuration into one; the caller closes it with `aclose`.
 
     A single one too, for its limits. `local_url` is where the embedded engine answers, if it is one of
-    them. Raises ConfigError as `open_engine` does, or if the embedded engine is there twice.
+    them; `voice` speaks for the others where they do not. Raises ConfigError as `open_engine` does, or if
+    the embedded engine is there twice.
     """
     everything = [*settings_of(config)]
     if sum(settings.name == "local" for settings in everything) > 1:
@@ -48,6 +53,8 @@ def open_engines(config: Config, local_url: str | None = None) -> RouterEngine:
     for settings, label in zip(everything, labels, strict=True):
         url = local_url if settings.name == "local" and local_url is not None else settings.url
         engine = open_engine(replace(settings, url=url), config.fusion)
+        if settings.name in HELPED:
+            engine = VoicedEngine(engine, settings, voice if settings.embedded_voice else None)
         entries.append(Entry(label, engine, settings.max_concurrent, settings.max_queued))
     candidate = entries.pop() if config.candidate is not None else None
     return RouterEngine(entries, candidate, config.router)

@@ -11,6 +11,7 @@ from typing import TextIO
 from visavis.config import Config
 from visavis.errors import ModelError
 from visavis.local import models
+from visavis.local.parts import wanted
 from visavis.local.pull import pull
 
 
@@ -66,9 +67,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """
     cache = models.cache_dir(config.local.cache_dir, os.environ)
     if args.verb == "list":
-        _list(cache, models.needed(config.local))
+        _list(cache, models.needed(config.local, wanted(config)))
         return 0
-    names = tuple(args.names) or models.needed(config.local)
+    names = tuple(args.names) or models.needed(config.local, wanted(config))
     progress = Progress(sys.stderr)
     if args.verb == "pull":
         for name, path in pull(names, cache, report=progress, environ=os.environ, path=args.path).items():

@@ -14,7 +14,7 @@ ALL: Parts = frozenset(get_args(Part))
 
 def wanted(config: Config) -> Parts:
     """Return all parts if an engine is the embedded one; else those that help the other engines."""
-    engines = (config.engine, *config.fallbacks, *([config.candidate] if config.candidate else []))
+    engines = [*config.fallbacks, config.engine, *([config.candidate] if config.candidate else [])]
     if any(engine.name == "local" for engine in engines):
         return ALL
     parts: set[Part] = set()
