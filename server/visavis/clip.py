@@ -66,7 +66,8 @@ def write_clip(jpegs: Sequence[bytes], size: Size, fps: int, pcm: Pcm, container
                 packet.is_keyframe = True
                 output.mux(packet)
             else:
-                picture = decode_jpeg(jpeg).reformat(format="yuv420p")
+                # Said in so many words, since else a JPEG's full range would pass for a film's.
+                picture = decode_jpeg(jpeg).reformat(format="yuv420p", dst_color_range="MPEG")
                 picture.pts = number
                 picture.time_base = fractions.Fraction(1, fps)
                 output.mux(sight.encode(picture))

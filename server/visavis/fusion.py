@@ -31,7 +31,7 @@ import av
 import numpy as np
 
 from .audio import RATE, Pcm, encode_wav, resample
-from .clip import Container, Size, blank_jpeg, jpeg_size, resize_jpeg, write_clip
+from .clip import Container, Size, blank_jpeg, jpeg_size, resize_jpeg, thumbnail, write_clip
 from .config import EngineConfig, FusionConfig
 from .engine import AudioPart, FramesPart, Message, Part, TextPart
 from .errors import EngineRefused
@@ -159,7 +159,7 @@ class Fuser:
         most = len(sound) + _SHORTEST  # the last clip's may be filled up
         room = self._config.max_tokens - sound_tokens(most)
         look = on_time(frames, origin, places, room, self._config)
-        jpegs = _resized(frames, look.size)
+        jpegs = _resized(frames, look.size, checked=self._container == "common")
         segments = look.clips()
         length = look.segment * SOUND_RATE // FPS
         clips = []
@@ -175,15 +175,20 @@ class Fuser:
 
     def _sequence(self, part: FramesPart, room: int) -> tuple[Media, ...]:
         """Give one sequence, half the tokens of as many pictures, or a picture if there is only one."""
+
+        def cost(pictures: int, width: int, height: int) -> int:
+            alone = pictures == 1
+            return picture_tokens(width, height) if alone else video_tokens(pictures, width, height)
+
         trusted = _usable(part.frames, trusting=True)
         if not trusted:
             return ()
-        frames, size = at_any_time(trusted, room, self._config, video_tokens)
-        jpegs = _resized(frames, size)
-        if len(jpegs) == 1:
-            return (Media("picture", f"{part.uuid}-0", _base64(jpegs[0]), picture_tokens(*size)),)
-        data = ",".join(map(_base64, jpegs))
-        return (Media("sequence", part.uuid, data, video_tokens(len(jpegs), *size)),)
+        frames, size = at_any_time(trusted, room, self._config, cost)
+        data = ",".join(map(_base64, _resized(frames, size)))
+        tokens = cost(len(frames), *size)
+        if len(frames) == 1:
+            return (Media("picture", f"{part.uuid}-0", data, tokens),)
+        return (Media("sequence", part.uuid, data, tokens),)
 
     def _pictures(self, part: FramesPart, room: int, seen: Seen) -> tuple[Media, ...]:
         """Give those pictures one by one that show something new."""
@@ -192,14 +197,14 @@ class Fuser:
             return pictures * picture_tokens(width, height)
 
         usable = _usable(part.frames)
+        numbered = {id(frame): number for number, frame in enumerate(usable)}
         new = [frame for frame in usable if seen.is_new(frame)]
         if not new:
             return ()
         frames, size = at_any_time(new, room, self._config, cost)
-        named = [f"{part.uuid}-{usable.index(frame)}" for frame in frames]
         return tuple(
-            Media("picture", uuid, _base64(jpeg), picture_tokens(*size))
-            for uuid, jpeg in zip(named, _resized(frames, size), strict=True)
+            Media("picture", f"{part.uuid}-{numbered[id(frame)]}", _base64(jpeg), picture_tokens(*size))
+            for frame, jpeg in zip(frames, _resized(frames, size), strict=True)
         )
 
 
@@ -259,14 +264,22 @@ def _blank(at: int) -> tuple[Frame, ...]:
     return (Frame(blank_jpeg(SMALLEST_CLIP), *SMALLEST_CLIP, at),)
 
 
-def _resized(frames: Sequence[Frame], size: Size) -> list[bytes]:
-    """Give the pictures in one size. In place of a broken one comes the one before it."""
+def _resized(frames: Sequence[Frame], size: Size, *, checked: bool = False) -> list[bytes]:
+    """Give the pictures in one size. In place of one that turns out to be broken comes the one before it.
+
+    Those that have the size are only looked at if they must be `checked`.
+    """
     jpegs: list[bytes] = []
     for frame in frames:
+        jpeg = frame.jpeg
         try:
-            jpegs.append(frame.jpeg if (frame.width, frame.height) == size else resize_jpeg(frame.jpeg, size))
+            if (frame.width, frame.height) != size:
+                jpeg = resize_jpeg(jpeg, size)
+            elif checked:
+                thumbnail(jpeg)
         except av.FFmpegError:
-            jpegs.append(jpegs[-1] if jpegs else blank_jpeg(size))
+            jpeg = jpegs[-1] if jpegs else blank_jpeg(size)
+        jpegs.append(jpeg)
     return jpegs
 
 

@@ -1,9 +1,9 @@
 """Which pictures of a turn are shown, at which times and in what size, within a number of tokens."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import av
 import numpy as np
@@ -48,7 +48,9 @@ class Look:
         clips = []
         for start in range(0, len(self.places), self.segment):
             shown = self.places[start : start + self.segment]
-            new = max((place for place, (a, b) in enumerate(pairwise(shown), 2) if a != b), default=1)
+            new = max(
+                (place for place, (a, b) in enumerate(itertools.pairwise(shown), 2) if a != b), default=1
+            )
             shown = shown[: min(new, self.most)]
             clips.append(shown + shown[-1:] * (len(shown) % 2))
         return clips
@@ -84,18 +86,17 @@ def at_any_time(
 
     `cost` tells what a number of pictures of some width and height costs. One is left at any price.
     """
-    size = size_of(frames[-1], config)
+    sizes = list(_sizes(size_of(frames[-1], config)))
     fewest = min(_FEWEST, len(frames))
-    for most in range(len(frames), fewest - 1, -1):
+    choices = itertools.chain(
+        ((most, sizes[0]) for most in range(len(frames), fewest, -1)),
+        ((fewest, size) for size in sizes),
+        ((most, sizes[-1]) for most in range(fewest - 1, 0, -1)),
+    )
+    for most, size in choices:
         if cost(most, *size) <= room:
             return spread(frames, most), size
-    for size in _sizes(size_of(frames[-1], config)):
-        if cost(fewest, *size) <= room:
-            return spread(frames, fewest), size
-    for most in range(fewest, 1, -1):
-        if cost(most, *size) <= room:
-            return spread(frames, most), size
-    return spread(frames, 1), size
+    return spread(frames, 1), sizes[-1]
 
 
 def size_of(frame: Frame, config: FusionConfig) -> Size:
@@ -113,21 +114,25 @@ def _sizes(size: Size) -> Iterator[Size]:
 
 
 def _places(frames: Sequence[Frame], origin: int, count: int) -> tuple[int, ...]:
-    """Find for each of `count` half seconds from `origin` the number of the frame it shows."""
-    shown = [0] * count
-    for number, frame in enumerate(_until_still(frames)):
-        place = min(max(0, (frame.at - origin + _STEP // 2) // _STEP), count - 1)
-        shown[place:] = [number] * (count - place)
+    """Find for each of `count` half seconds from `origin` the number of the frame it shows.
+
+    Once the scene stands still, that is the newest: it may be sharper, and is what is asked about.
+    """
+    still = _still_from(frames)
+    shown = [len(frames) - 1] * count
+    for number, frame in enumerate(frames[: still + 1]):
+        place = min(max(0, (frame.at - origin + _STEP // 2) // _STEP), count - 1) if number else 0
+        shown[place:] = [number if number < still else len(frames) - 1] * (count - place)
     return tuple(shown)
 
 
-def _until_still(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """Leave out the frames at the end that look like the one before them."""
+def _still_from(frames: Sequence[Frame]) -> int:
+    """Find the first frame from which on all look like the newest."""
     newest = _thumbnail(frames[-1])
-    end = len(frames)
-    while end > 1 and not _differ(_thumbnail(frames[end - 2]), newest):
-        end -= 1
-    return frames[:end]
+    still = len(frames) - 1
+    while still and not _differ(_thumbnail(frames[still - 1]), newest):
+        still -= 1
+    return still
 
 
 class Seen:
