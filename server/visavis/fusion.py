@@ -136,7 +136,7 @@ class Fuser:
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], tuple[Media, ...]]) -> tuple[Media, ...]:
         """Return what was made before, or make it. Two threads may make the same at once: it is equal."""
-        name = tuple(_name(part) if isinstance(part, AudioPart | FramesPart) else part for part in key)
+        name = tuple(map(_name, key))
         with self._lock:
             if name in self._cache:
                 self._cache.move_to_end(name)
@@ -307,8 +307,7 @@ def _name(part: object) -> object:
             return uuid, len(pcm), at
         case FramesPart(frames, uuid):
             return uuid, *((frame.at, len(frame.jpeg)) for frame in frames)
-        case _:
-            return part
+    return part
 
 
 def _size(made: Iterable[Media]) -> int:
