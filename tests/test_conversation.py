@@ -362,6 +362,13 @@ def test_an_engine_that_hangs_for_ever_ends_in_an_apology():
     assert sim.conversation.floor is Floor.IDLE
 
 
+def test_an_apology_is_not_taken_for_the_engines_way_of_speaking():
+    replies = [Reply(hangs_after=0.3), Reply()]
+    sim = Sim(speech=[(1.0, 2.5), (30.0, 31.5)], replies=replies, apology=SORRY).run(45)
+    assert sim.sound_between(23, 26) == pytest.approx(1.0, abs=0.05)
+    assert sim.marks("first_sent")[1] - sim.marks("first_audio")[1] <= 0.021
+
+
 def test_an_apology_can_be_interrupted_like_an_answer():
     replies = [Reply(fails_after=0), Reply()]
     sim = Sim(speech=[(1.0, 2.5), (3.7, 6.0)], replies=replies, apology=SORRY).run(15)

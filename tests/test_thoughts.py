@@ -96,6 +96,13 @@ def test_thoughts_that_the_server_names_need_no_tags() -> None:
     assert not splitter.thinking
 
 
+def test_blank_lines_after_a_thought_are_no_part_of_the_answer_however_they_come() -> None:
+    assert split("a</think>", "\n", "\n", " ", "b\n", "c", thinking=True) == [
+        ThinkingDelta("a"),
+        TextDelta("b\nc"),
+    ]
+
+
 def test_what_was_held_back_comes_before_a_named_thought() -> None:
     splitter = ThoughtSplitter(thinking=False)
     told = [*splitter.receive("a <"), *splitter.receive_thought("b"), *splitter.receive("c")]

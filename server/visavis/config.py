@@ -219,6 +219,7 @@ class EngineConfig:
     api_key: str | None = field(default=None, repr=False)
     "For dashscope, None takes the environment's DASHSCOPE_API_KEY."
     voice: str | None = None
+    "Of who names none; None is the engine's own. A name that the engine does not have stands for one it has."
     media: Literal["auto", "interleaved", "separate", "frames"] = "auto"
     "How camera and speech travel; auto is interleaved for vllm, separate for local."
     speak: bool = True
