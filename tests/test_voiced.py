@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from test_talker import TEXT, syllables
+from visavis import doctor
 from visavis.audio import RATE, Pcm
 from visavis.config import Config, EngineConfig, LocalConfig, TalkerConfig
 from visavis.engine import (
@@ -463,6 +464,16 @@ async def test_the_engine_opens_without_its_helpers_when_they_are_not_there(
     async with running_engine(config) as engine:
         assert isinstance(engine, RouterEngine)
     assert "will not be written down" in caplog.text
+
+
+async def test_the_doctor_says_what_voice_and_ears_lack(tmp_path: Path) -> None:
+    config = Config(engine=VLLM, local=LocalConfig(cache_dir=tmp_path))
+    finding = await doctor._helpers(config)
+    assert "visavis models pull" in finding.seen
+    assert "embedded_ears = false" in (finding.fix or "")
+    assert (await doctor._models(config)).fix is None
+    for settings in (EngineConfig(), replace(VLLM, embedded_ears=False, embedded_voice=False)):
+        assert (await doctor._helpers(replace(config, engine=settings))).fix is None
 
 
 @pytest.mark.slow

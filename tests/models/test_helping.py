@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from asking import START_S
+from asking import START_S, Client
 
 from engine_wire import DONE, chunk, playing, serving
 from test_talker import TEXT
@@ -84,6 +85,16 @@ def test_voice_and_ears_alone_load_no_language_model(supervisor: Supervisor) -> 
     assert "ctranslate2" in maps
     assert "xllamacpp" not in maps
     assert ".gguf" not in maps
+
+
+async def test_the_whole_embedded_engine_helps_too(client: Client, say: Say, hear: Hear) -> None:
+    """As a fallback it is there anyway: no second process is started for its voice and ears."""
+    helper = Helper(str(client.supervisor.socket))
+    assert "capital" in (await helper.hear("help", say("What is the capital of France?"))).lower()
+    async with aclosing(helper.say("help", "The weather is fine. Let us take a walk.")) as sounds:
+        spoken = np.concatenate([pcm async for pcm in sounds])
+    assert "take a walk" in hear(spoken).lower()
+    await helper.aclose()
 
 
 async def test_plain_vllm_is_heard_and_hears(say: Say, hear: Hear) -> None:
