@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import av
 import pytest
 from aiohttp import web
 
@@ -43,13 +44,15 @@ async def until(condition: Callable[[], bool], what: str, patience_s: float = 30
 
 
 @asynccontextmanager
-async def running_server(config: Config, engine: Engine) -> AsyncIterator[Server]:
+async def running_server(
+    config: Config, engine: Engine, session: type[Session] = Session
+) -> AsyncIterator[Server]:
     pool = SileroPool()
     sessions: list[Session] = []
 
     def open_call(call_id: str, settings: SessionConfig) -> Session:
         vad = GatedVad(config.conversation.vad, pool)
-        sessions.append(Session(call_id, config, settings, engine, vad, CallTrace(config.trace, call_id)))
+        sessions.append(session(call_id, config, settings, engine, vad, CallTrace(config.trace, call_id)))
         return sessions[-1]
 
     app = build_app(config, open_call, engine.ready)
@@ -131,11 +134,18 @@ class Ear:
 
 
 class Caller:
-    """A bare caller. `async with` it: the call is up, and hung up at the end."""
+    """A bare caller, with a camera if `film` gives pictures. `async with` it: the call is up, then hung up."""
 
-    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
-        self.ear = Ear()
-        self.peer = OutgoingPeer(RtcConfig(), self.ear)
+    def __init__(
+        self,
+        url: str,
+        http: aiohttp.ClientSession,
+        ear: Ear | None = None,
+        film: Callable[[], Awaitable[av.VideoFrame]] | None = None,
+        fps: float = 12.0,
+    ) -> None:
+        self.ear = ear or Ear()
+        self.peer = OutgoingPeer(RtcConfig(), self.ear, film, fps)
         self._url = url
         self._http = http
         self.call_id = ""

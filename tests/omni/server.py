@@ -54,7 +54,7 @@ class Answer:
     call: str
     "The caller's X-Visavis-Call."
     body: bytes = field(repr=False)
-    prompt_tokens: int = 0
+    prompt_tokens: int
     text: str = ""
     frames: int = 0
     "Codec frames made."
@@ -103,19 +103,19 @@ class OmniServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        answer = Answer(len(self.answers), request.headers.get("X-Visavis-Call", ""), raw)
         try:
             body = _checked(raw, self._models, self._voices)
             served = self._models[body["model"]]
             omni = self._loaded[served.folder]
             prepared = await self._compute(prepare, omni.processor, body)
-            answer.prompt_tokens = prepared.inputs["input_ids"].shape[1]
-            if answer.prompt_tokens + body.get("max_tokens", 1) > MAX_TOKENS:
-                raise BadRequest(f"The prompt has {answer.prompt_tokens} tokens: with max_tokens too many.")
+            prompt = prepared.inputs["input_ids"].shape[1]
+            if prompt + body.get("max_tokens", 1) > MAX_TOKENS:
+                raise BadRequest(f"The prompt has {prompt} tokens: with max_tokens too many.")
         except BadRequest as error:
             return _refusal(400, str(error))
         except LookupError as error:
             return _refusal(404, str(error))
+        answer = Answer(len(self.answers), request.headers.get("X-Visavis-Call", ""), raw, prompt)
         self.answers.append(answer)
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
