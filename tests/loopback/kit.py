@@ -134,7 +134,7 @@ class Ear:
 
 
 class Caller:
-    """A bare caller, with a camera if there is a film. `async with` it: the call is up, hung up at the end."""
+    """A bare caller, with a camera if there is a film. `async with` it: a call, hung up at the end."""
 
     def __init__(
         self,

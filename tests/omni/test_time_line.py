@@ -108,7 +108,7 @@ def test_predicted_tokens_of_a_conversation_in_segments_are_the_processors(omni:
 
 @dataclass(frozen=True)
 class Line:
-    """Where the model places what it sees and hears of the only clip of a request, in positions from its start."""
+    """Where the model places what it sees and hears of a request's only clip, in positions from its start."""
 
     sight: NDArray[np.float64]
     "Of each grid, that is two pictures."
