@@ -463,3 +463,10 @@ def test_an_http_error_carries_the_servers_message(body: bytes, message: str) ->
 
 def test_a_long_message_is_cut() -> None:
     assert len(str(http_error(500, json.dumps({"error": {"message": "x" * 9_999}}).encode()))) < 600
+
+
+def test_what_is_sent_ahead_asks_for_one_token_whatever_is_configured() -> None:
+    config = EngineConfig(name="vllm", thinking=True, min_tokens=5, stop=("x",), temperature=0.5)
+    sent = body(user(TextPart("Hi.")), config=config, speak=False, ahead=True, max_tokens=1)
+    assert sent["max_tokens"] == 1
+    assert not {"min_tokens", "stop", "temperature"} & sent.keys()

@@ -12,6 +12,7 @@ from visavis import events as ev
 from visavis.actions import CancelResponse, Notify, StartResponse
 from visavis.audio import BLOCK, RATE
 from visavis.config import (
+    AheadConfig,
     CameraConfig,
     ConversationConfig,
     ServerVad,
@@ -766,7 +767,7 @@ def test_the_sound_of_a_turn_lies_on_the_clock_of_its_frames():
 
 
 def test_many_pictures_of_a_long_turn_stay_within_the_limit():
-    config = ConversationConfig(camera=CameraConfig(max_frames=8))
+    config = ConversationConfig(camera=CameraConfig(max_frames=8), ahead=AheadConfig(clip_s=0))
     sim = Sim(speech=[(2.0, 22.0)], camera_fps=30, config=config).run(25)
     request = next(action.request for _, action in sim.log if isinstance(action, StartResponse))
     frames = next(part for part in request.messages[-1].parts if isinstance(part, FramesPart)).frames

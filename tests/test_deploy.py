@@ -43,7 +43,7 @@ def test_by_default_the_thinker_has_one_gpu_and_talker_and_vocoder_share_the_nex
     assert found[0]["gpu_memory_utilization"] == 0.95
     assert found[1]["gpu_memory_utilization"] + found[2]["gpu_memory_utilization"] < 1
     assert (found[0]["max_num_seqs"], found[0]["max_model_len"]) == (8, 32_768)
-    assert found[0]["limit_mm_per_prompt"] == {"image": 32, "audio": 8, "video": 8}
+    assert found[0]["limit_mm_per_prompt"] == {"image": 32, "audio": 24, "video": 24}
     assert stages(Config())["dtype"] == "bfloat16"
     assert stages(Config())["async_chunk"] is True
 

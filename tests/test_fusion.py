@@ -600,3 +600,23 @@ def test_reading_a_size_never_fails_and_always_ends(data: bytes) -> None:
     for jpeg in (data, b"\xff\xd8" + data + b"\xff\xd9"):
         size = jpeg_size(jpeg)
         assert size is None or min(size) > 0
+
+
+def test_a_turn_that_was_cut_is_sent_in_pieces_with_names_of_their_own() -> None:
+    frames = [frame(k / 2, LEVELS[k % 10]) for k in range(-1, 10)]
+    turn = AudioPart(heard(5.0).pcm, "c-1-audio", AT, (AT + 2 * RATE, AT + 4 * RATE))
+    clips = fuse(seen(*frames), turn)
+    assert [clip.uuid for clip in clips] == ["c-1-ahead-0", "c-1-ahead-1", "c-1-rest"]
+    assert [len(listen(clip)) / EARS for clip in clips] == [2.5, 2.0, 1.0]
+    assert [len(brightness(clip)) for clip in clips] == [6, 4, 2]
+
+
+def test_a_piece_takes_half_of_what_is_left_at_most_whatever_comes_after_it() -> None:
+    frames = [frame(k / 2, picture(20 + 10 * k, 640, 480), 640, 480) for k in range(20)]
+    cuts = (AT + 4 * RATE, AT + 8 * RATE)
+    clips = fuse(seen(*frames), AudioPart(heard(10.0).pcm, "c-1-audio", AT, cuts), max_tokens=2_000)
+    ahead = fuse(seen(*frames[:8]), AudioPart(heard(4.0).pcm, "c-1-audio", AT, cuts[:1]), max_tokens=2_000)
+    assert [clips[0]] == ahead
+    assert clips[0].tokens <= 1_000
+    assert clips[1].tokens <= (2_000 - clips[0].tokens) // 2
+    assert sum(clip.tokens for clip in clips) <= 2_000

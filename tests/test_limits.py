@@ -198,3 +198,14 @@ def test_places_come_back_one_by_one_after_many_answers() -> None:
     for _ in range(100):
         assert places.note_success() == []
     assert places.places == 4
+
+
+def test_places_are_free_that_nobody_has_or_waits_for() -> None:
+    places = Places("gpu", 2, 2)
+    assert places.free == 2
+    tickets = [places.enter() for _ in range(3)]
+    assert places.free == 0
+    for ticket in tickets[:2]:
+        assert ticket is not None
+        places.leave(ticket)
+    assert places.free == 1

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import count, islice
 
 import pytest
@@ -500,3 +501,60 @@ async def test_counts_add_up_over_many_calls() -> None:
         ("gpu", "passed over", "busy"): 2,
         ("hosted", "answered", "fallback"): 2,
     }
+
+
+# What is sent ahead of a turn's end.
+
+AHEAD = replace(ASK, ahead=True)
+
+
+def looking(label: str, engine: Engine, places: int = 8) -> Entry:
+    return Entry(label, engine, places, 8, looks_ahead=True)
+
+
+async def test_what_is_sent_ahead_goes_to_the_engine_that_will_be_asked() -> None:
+    first, second = says(FINE), says(FINE)
+    router = RouterEngine([looking("first", first), looking("second", second)], None, RouterConfig())
+    deltas = [delta async for delta in router.respond(AHEAD)]
+    assert deltas[-1] == Done()
+    assert not any(isinstance(delta, Routed) for delta in deltas)
+    assert router.counts() == {("first", "sent ahead", ""): 1}
+
+
+@pytest.mark.parametrize("reply", [LOST, BUSY, REFUSED])
+async def test_what_is_sent_ahead_is_tried_once_and_says_nothing_of_the_engine(reply: Reply) -> None:
+    first, second = says(reply, reply, reply, FINE), says(FINE)
+    router = RouterEngine(
+        [looking("first", first), looking("second", second)], None, RouterConfig(failures=1)
+    )
+    for _ in range(3):
+        with pytest.raises(EngineError):
+            _ = [delta async for delta in router.respond(AHEAD)]
+    assert Routed("first") in [delta async for delta in router.respond(ASK)]
+
+
+async def test_nothing_is_sent_ahead_to_an_engine_without_caches() -> None:
+    router = RouterEngine([entry("first", says(FINE)), looking("second", says(FINE))], None, RouterConfig())
+    with pytest.raises(EngineBusy):
+        _ = [delta async for delta in router.respond(AHEAD)]
+
+
+async def test_nothing_is_sent_ahead_to_an_engine_that_is_left_alone() -> None:
+    router = RouterEngine([looking("first", says(LOST, FINE))], None, RouterConfig(failures=1))
+    with pytest.raises(EngineLost):
+        _ = [delta async for delta in router.respond(ASK)]
+    with pytest.raises(EngineBusy):
+        _ = [delta async for delta in router.respond(AHEAD)]
+
+
+async def test_the_last_place_is_for_an_answer() -> None:
+    engine = Gated()
+    router = RouterEngine([looking("first", engine, places=2)], None, RouterConfig())
+    async with aclosing(router.respond(ASK)) as deltas:
+        answer = asyncio.ensure_future(anext(deltas))
+        while not engine.live:  # noqa: ASYNC110 - until it has been asked
+            await asyncio.sleep(0)
+        with pytest.raises(EngineBusy):
+            _ = [delta async for delta in router.respond(AHEAD)]
+        engine.gate.set()
+        await answer

@@ -487,3 +487,11 @@ async def test_helpers_that_do_not_start_end_nothing(caplog: pytest.LogCaptureFi
         await helping
     assert "will not be spoken: no such model: x" in caplog.text
     assert "will not be written down: no such model: x" in caplog.text
+
+
+async def test_what_is_sent_ahead_is_not_written_down() -> None:
+    ears = Ears()
+    engine = HearingEngine(Inner([*WORDS, Done()]), ears)
+    async with asyncio.timeout(WAIT_S), aclosing(engine.respond(replace(asked(5), ahead=True))) as deltas:
+        assert [delta async for delta in deltas] == [*WORDS, Done()]
+    assert not ears.heard

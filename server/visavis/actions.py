@@ -20,6 +20,18 @@ class CancelResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class SendAhead:
+    """What there is of a long turn may go to the engine already, in place of what was sent ahead before."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class StopAhead:
+    """The turn is over: what is still being sent ahead of it is of no use any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Notify:
     event: ServerEvent
 
@@ -33,4 +45,4 @@ class Mark:
     at: float
 
 
-Action = StartResponse | CancelResponse | Notify | Mark
+Action = StartResponse | CancelResponse | SendAhead | StopAhead | Notify | Mark

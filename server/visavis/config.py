@@ -142,6 +142,19 @@ class ApologyConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AheadConfig:
+    """A long turn's beginning is sent ahead while the user still speaks: the engine has seen it by the end.
+
+    For the engine `vllm` with interleaved media, and turns with pictures. Measured by `tools/bench/warm.py`.
+    """
+
+    clip_s: float = 8.0
+    "A turn is cut at multiples of this; 0 sends nothing ahead. 8 s is how far the model's ear hears at once."
+    max_clips: int = 7
+    "Sent ahead of one turn: all but the end of the longest."
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationConfig:
     session: SessionConfig = field(default_factory=SessionConfig)
     vad: VadConfig = field(default_factory=VadConfig)
@@ -150,6 +163,7 @@ class ConversationConfig:
     camera: CameraConfig = field(default_factory=CameraConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    ahead: AheadConfig = field(default_factory=AheadConfig)
     apology: ApologyConfig = field(default_factory=ApologyConfig)
 
 
@@ -337,9 +351,9 @@ class DeployConfig:
     "Of the Thinker's GPUs, which are its own: what weights leave holds conversations and their video."
     max_images: int = 32
     "This and the next two are of one request, history included (`limit_mm_per_prompt`)."
-    max_audios: int = 8
-    "Two turns that keep their media, cut at fusion.segment_s, and two spare."
-    max_videos: int = 8
+    max_audios: int = 24
+    "Three turns with media, of which a long one is cut into eight clips (conversation.ahead)."
+    max_videos: int = 24
     codec_chunk_frames: int = 10
     "Codec frames of 80 ms in later chunks of sound: 25, vLLM-Omni's own, leaves holes of 0.64 s at RTF 0.47."
     replicas: int = 1
@@ -408,8 +422,11 @@ class Config:
     trace: TraceConfig = field(default_factory=TraceConfig)
 
     def conversation_with(self, session: SessionConfig) -> ConversationConfig:
-        """Return the conversation's settings with a client's own session and the engine's history budget."""
+        """Return the conversation's settings with a client's own session and what suits the engine."""
         history = self.conversation.history
         if history.max_tokens is None:
             history = replace(history, max_tokens=self.engine.history_tokens)
-        return replace(self.conversation, session=session, history=history)
+        ahead = self.conversation.ahead
+        if self.engine.name != "vllm" or self.engine.media not in ("auto", "interleaved"):
+            ahead = replace(ahead, clip_s=0.0)
+        return replace(self.conversation, session=session, history=history, ahead=ahead)

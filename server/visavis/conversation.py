@@ -14,7 +14,8 @@ from enum import Enum, auto
 from typing import Literal, assert_never
 
 from . import events as ev
-from .actions import Action, CancelResponse, Mark, Notify, StartResponse
+from .actions import Action, CancelResponse, Mark, Notify, SendAhead, StartResponse, StopAhead
+from .ahead import OpenTurn
 from .audio import RATE, Pcm
 from .config import ConversationConfig
 from .engine import (
@@ -91,6 +92,8 @@ class Conversation:
         self._owed = False
         "The user has had no answer yet to what was committed: it was broken off unheard, or never asked for."
         self._last_user_item: str | None = None
+        self._open = OpenTurn(config.ahead, 0)
+        "The turn that goes on while somebody speaks."
         self._awaited: dict[str, float] = {}
         "User items without transcript, and until when one is waited for."
         self._audio_at = 0.0
@@ -108,6 +111,8 @@ class Conversation:
         evidence = self._turns.evidence if self._unconfirmed else None
         if evidence is not None and evidence.voiced >= self._min_voiced:
             self._barge_in(now)
+        if self._turns.state is Speech.SPEAKING:
+            self._cut_turn()
         self._tape.forget_before(self._turns.oldest)
 
     def wants_frame(self, at: int) -> bool:
@@ -261,6 +266,7 @@ class Conversation:
     def _receive_turn_event(self, event: TurnEvent, now: float) -> None:
         match event:
             case SpeechStarted():
+                self._open = OpenTurn(self._config.ahead, event.at)
                 self._speech_item = self._new_item_id()
                 self._notify(ev.SpeechBegan(self._speech_item, _ms(event.at)))
                 self._unconfirmed = True
@@ -275,6 +281,7 @@ class Conversation:
                     spoken_until = now - (self._tape.end - event.end) / RATE
                     self._respond(ev.CreateResponse(), now, spoken_until)
             case SpeechDropped():
+                self._stop_ahead()
                 self._unconfirmed = False
                 self._end_speech(event.end)
                 self._notify(ev.InputCleared())
@@ -303,16 +310,59 @@ class Conversation:
 
     def _commit_turn(self, item_id: str, start: int, end: int, now: float) -> None:
         """Make a user item of the sound between two positions and of the frames seen meanwhile."""
+        stop, turn = end + _TAIL, self._stop_ahead()
+        if turn.cuts:
+            frames = turn.frames + self._sampler.take_between(turn.fixed, end + 1)
+            if turn.fixed > stop - _SHORTEST_COMMIT:
+                stop = turn.fixed  # the silence after the last word was sent ahead too
+        else:
+            frames = self._sampler.take(start, end)
         previous = self.history.append_user_turn(
             item_id,
-            self._tape.cut(start, end + _TAIL),
-            self._sampler.take(start, end),
+            self._tape.cut(start, stop),
+            frames,
             at=max(start, self._tape.start),
+            cuts=turn.cuts,
+            serial=turn.serial,
         )
         self._last_user_item = item_id
         self._awaited[item_id] = now + self._config.watchdog.transcript_s
         self._notify(ev.TurnCommitted(item_id, previous))
         self._notify_item(item_id, previous)
+
+    def _cut_turn(self) -> None:
+        """Fix a clip of a turn that has become long enough, and send ahead what there is."""
+        turn = self._open
+        cut = turn.next_cut
+        if cut is None or self._tape.end < cut:
+            return
+        take = self._sampler.take_between if turn.cuts else self._sampler.take
+        frames = turn.frames + take(turn.fixed, cut - 1)
+        if not frames or not self.history.can_show(frames):
+            turn.end()
+            return
+        turn.cut(frames[len(turn.frames) :])
+        if turn.serial is None:
+            turn.serial = self.history.reserve()
+        if self._response is not None:
+            return  # what is being answered comes before this turn, and is not all there yet
+        messages = self.history.ahead(
+            self.session.instructions,
+            self._tape.cut(turn.start, cut),
+            turn.frames,
+            turn.start,
+            turn.cuts,
+            turn.serial,
+        )
+        request = Request(self._call_id, messages, speak=False, max_tokens=1, ahead=True)
+        self._actions.append(SendAhead(request))
+
+    def _stop_ahead(self) -> OpenTurn:
+        """End the open turn and return it."""
+        turn, self._open = self._open, OpenTurn(self._config.ahead, self._tape.end)
+        if turn.cuts:
+            self._actions.append(StopAhead())
+        return turn
 
     def _commit_audio(self, now: float) -> None:
         buffered = self._tape.end - self._turns.oldest

@@ -84,13 +84,20 @@ class FrameSampler:
         seen = [frame for frame in self._frames if since <= frame.at <= end]
         if not seen:
             seen = [frame for frame in self._frames[-1:] if abs(frame.at - end) <= _STALE]
-        changed = [frame for i, frame in enumerate(seen) if i == 0 or frame.jpeg != seen[i - 1].jpeg]
-        return spread(changed, self._config.max_frames)
+        return self._chosen(seen)
+
+    def take_between(self, start: int, end: int) -> tuple[Frame, ...]:
+        """Return the frames from `start` to before `end`, if there are any, otherwise as `take` does."""
+        return self._chosen([frame for frame in self._frames if start <= frame.at < end])
 
     def clear(self) -> None:
         """Forget all frames, as when the camera is switched off."""
         self._frames.clear()
         self._due = None
+
+    def _chosen(self, seen: Sequence[Frame]) -> tuple[Frame, ...]:
+        changed = [frame for i, frame in enumerate(seen) if i == 0 or frame.jpeg != seen[i - 1].jpeg]
+        return spread(changed, self._config.max_frames)
 
 
 def spread(frames: Sequence[Frame], most: int) -> tuple[Frame, ...]:

@@ -25,11 +25,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import av
 import numpy as np
 
+from .ahead import pieces
 from .audio import RATE, Pcm, encode_wav, resample
 from .clip import Container, Size, blank_jpeg, jpeg_size, resize_jpeg, thumbnail, write_clip
 from .config import EngineConfig, FusionConfig
@@ -121,11 +123,14 @@ class Fuser:
     ) -> tuple[Media, ...]:
         if clips and audio is not None:
             pictures = _usable(frames.frames) if frames is not None else ()
+            room = self._config.max_tokens
+            if pictures and audio.cuts:
+                return self._pieces(pictures, audio)
             if pictures:
                 name = _stem(audio.uuid) + "-clip"
-                return self._kept((frames, audio), lambda: self._clips(name, pictures, audio))
+                return self._kept((frames, audio), lambda: self._clips(name, pictures, audio, room))
             name = _stem(audio.uuid) + "-heard"
-            return self._kept((audio, "heard"), lambda: self._clips(name, _blank(audio.at), audio))
+            return self._kept((audio, "heard"), lambda: self._clips(name, _blank(audio.at), audio, room))
         sound = () if audio is None else self._kept((audio,), lambda: (_sound(audio),))
         if frames is None:
             return sound
@@ -152,13 +157,28 @@ class Fuser:
 
     # Pictures and sound on one time line.
 
-    def _clips(self, name: str, frames: Sequence[Frame], heard: AudioPart) -> tuple[Media, ...]:
+    def _pieces(self, frames: Sequence[Frame], heard: AudioPart) -> tuple[Media, ...]:
+        """Give a turn that was cut while it went on: no piece depends on what came after it.
+
+        Each may have half of the tokens that the ones before have left, and the rest all of them.
+        """
+        stem = _stem(heard.uuid)
+        clips: tuple[Media, ...] = ()
+        for number, piece in enumerate(pieces(heard.pcm, heard.at, frames, heard.cuts)):
+            ahead = number < len(heard.cuts)
+            name = f"{stem}-ahead-{number}" if ahead else f"{stem}-rest"
+            room = self._config.max_tokens - sum(clip.tokens for clip in clips)
+            room = room // 2 if ahead else room
+            seen, sound = FramesPart(piece.frames, name), AudioPart(piece.pcm, name, piece.at)
+            clips += self._kept((seen, sound, room), partial(self._clips, name, piece.frames, sound, room))
+        return clips
+
+    def _clips(self, name: str, frames: Sequence[Frame], heard: AudioPart, room: int) -> tuple[Media, ...]:
         origin = min(heard.at, max(frames[0].at, heard.at - _LEAD))
         sound = _for_ears(heard.pcm, silence=heard.at - origin)
         places = -(-len(sound) * FPS // SOUND_RATE)
         most = len(sound) + _SHORTEST  # the last clip's may be filled up
-        room = self._config.max_tokens - sound_tokens(most)
-        look = on_time(frames, origin, places, room, self._config)
+        look = on_time(frames, origin, places, room - sound_tokens(most), self._config)
         jpegs = _resized(frames, look.size, checked=self._container == "common")
         segments = look.clips()
         length = look.segment * SOUND_RATE // FPS

@@ -58,6 +58,8 @@ class AudioContent:
     transcript: str | None = None
     at: int = 0
     "Position of the first sample on the conversation's audio clock (24 kHz), on which frames lie too."
+    cuts: tuple[int, ...] = ()
+    "Positions up to which it was sent ahead with the frames before them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +164,49 @@ class History:
         return self.add(Item(item_id, role, _contents(TextContent(text), frames)), previous_item_id)
 
     def append_user_turn(
-        self, item_id: str, pcm: Pcm, frames: Sequence[Frame] = (), at: int = 0
+        self,
+        item_id: str,
+        pcm: Pcm,
+        frames: Sequence[Frame] = (),
+        at: int = 0,
+        cuts: tuple[int, ...] = (),
+        serial: int | None = None,
     ) -> str | None:
         """Add what the user said (mono, 24 kHz) and what the camera saw; return the id before it.
 
         `at` is the position of the first sample on the clock of the frames. The sound is sent until
-        `set_transcript`, however old it is.
+        `set_transcript`, however old it is. `cuts` and `serial` are for a turn of which something was sent
+        ahead: where, and what `reserve` gave.
         """
-        entry = self._insert(Item(item_id, "user", _contents(AudioContent(pcm, at=at), frames)))
+        content = AudioContent(pcm, at=at, cuts=cuts)
+        entry = self._insert(Item(item_id, "user", _contents(content, frames)), serial=serial)
         entry.awaits_transcript = True
         return self.previous_id(item_id)
+
+    def reserve(self) -> int:
+        """Give the number of a turn that goes on, by which its media are named; it is used for no other."""
+        self._serial += 1
+        return self._serial
+
+    def can_show(self, frames: Sequence[Frame]) -> bool:
+        """Tell whether one turn can keep so many pictures."""
+        return _frames_tokens(frames) <= self._room_for_sight
+
+    def ahead(
+        self,
+        instructions: str,
+        pcm: Pcm,
+        frames: Sequence[Frame],
+        at: int,
+        cuts: tuple[int, ...],
+        serial: int,
+    ) -> tuple[Message, ...]:
+        """Return what `messages` will be up to the last cut once this turn is appended, changing nothing."""
+        then = History(self._config, self._call_id)
+        then._serial = self._serial
+        then._entries = [replace(entry) for entry in self._entries]
+        then.append_user_turn("", pcm, frames, at, cuts, serial)
+        return then.messages(instructions)
 
     def set_transcript(self, item_id: str, text: str) -> None:
         """Note what was said: once the turn is an older one, this stands for its sound."""
@@ -311,6 +346,7 @@ class History:
 
     def _parts(self, entry: _Entry) -> tuple[Part, ...]:
         name = f"{self._call_id}-{entry.serial}"
+        seen = any(isinstance(content, FramesContent) for content in entry.item.content)
         sight: list[Part] = []
         rest: list[Part] = []
         for content in entry.item.content:
@@ -318,15 +354,19 @@ class History:
                 case FramesContent():
                     sight.append(FramesPart(content.frames, f"{name}-frames"))
                 case AudioContent(pcm) if pcm is not None:
-                    rest.append(AudioPart(pcm, f"{name}-audio", content.at))
+                    rest.append(AudioPart(pcm, f"{name}-audio", content.at, content.cuts if seen else ()))
                 case _ if text := _text(content)[: entry.engine_said].strip():
                     rest.append(TextPart(text))
         return (*sight, *rest)
 
+    @property
+    def _room_for_sight(self) -> int:
+        return int(_SIGHT * self._config.budget)
+
     def _find(self, item_id: str) -> _Entry | None:
         return next((entry for entry in self._entries if entry.item.id == item_id), None)
 
-    def _insert(self, item: Item, previous_item_id: str | None = None) -> _Entry:
+    def _insert(self, item: Item, previous_item_id: str | None = None, serial: int | None = None) -> _Entry:
         if self._find(item.id) is not None:
             raise ValueError(f"There is an item {item.id!r} already.")
         at = len(self._entries)
@@ -335,8 +375,8 @@ class History:
             if previous_item_id not in ids:
                 raise ValueError(f"There is no item {previous_item_id!r}.")
             at = ids.index(previous_item_id)
-        self._serial += 1
-        entry = _Entry(_with_sight_within(item, int(_SIGHT * self._config.budget)), self._serial)
+        serial = self.reserve() if serial is None else serial
+        entry = _Entry(_with_sight_within(item, self._room_for_sight), serial)
         self._entries.insert(at, entry)
         self._release_media()
         self._forget_oldest(entry)
@@ -391,14 +431,20 @@ def _without_media(item: Item) -> Item:
 
 
 def _with_sight_within(item: Item, tokens: int) -> Item:
-    """Leave out pictures, evenly, until they cost no more than `tokens`; one stays at any price."""
+    """Leave out pictures, evenly, until they cost no more than `tokens`; one stays at any price.
+
+    Those that were sent ahead stay: there were no more of them than `tokens` allow.
+    """
+    sent = max((cut for c in item.content if isinstance(c, AudioContent) for cut in c.cuts), default=None)
 
     def thinned(content: Content) -> Content:
         if not isinstance(content, FramesContent):
             return content
         frames = content.frames
-        for most in range(len(frames), 0, -1):
-            frames = spread(content.frames, most)
+        fixed = tuple(frame for frame in frames if sent is not None and frame.at < sent)
+        loose = frames[len(fixed) :]
+        for most in range(len(loose), 0, -1):
+            frames = fixed + spread(loose, most)
             if _frames_tokens(frames) <= tokens:
                 break
         return FramesContent(frames)

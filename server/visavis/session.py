@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from . import events as ev
-from .actions import CancelResponse, Mark, Notify, StartResponse
+from .actions import CancelResponse, Mark, Notify, SendAhead, StartResponse, StopAhead
 from .audio import BLOCK, Pcm
 from .config import Config, SessionConfig
 from .conversation import Conversation
-from .engine import Done, Engine
+from .engine import Done, Engine, Request
 from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame
 from .history import History
@@ -59,6 +59,8 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._tasks: asyncio.TaskGroup | None = None
         self._responses: dict[int, asyncio.Task[None]] = {}
+        self._ahead: asyncio.Task[None] | None = None
+        "What of the running turn is being sent ahead."
         self._timer: asyncio.TimerHandle | None = None
         self._outbox: deque[str | ev.ServerEvent] = deque()
         self._posting: asyncio.Handle | None = None
@@ -103,6 +105,7 @@ class Session:
                 recording.cancel()
                 for response in self._responses.values():
                     response.cancel()
+                self._stop_ahead()
                 await self._peer.aclose()  # the caller need not wait for the engine to let go
         finally:
             self._tasks = None
@@ -206,6 +209,11 @@ class Session:
                 case CancelResponse(response_id):
                     if (running := self._responses.get(response_id)) is not None:
                         running.cancel()
+                case SendAhead(request):
+                    self._stop_ahead()
+                    self._ahead = self._tasks.create_task(self._send_ahead(request))
+                case StopAhead():
+                    self._stop_ahead()
                 case Notify(event):
                     self._send(event)
                 case Mark():
@@ -232,6 +240,20 @@ class Session:
             self._conversation.receive_failure(start.response_id, error, now)
             self._send(self._protocol.encode_error(error))
             self._drain()
+
+    async def _send_ahead(self, request: Request) -> None:
+        """Let the engine take in what there is of a turn. That it cannot is no fault: nobody waits for it."""
+        try:
+            async with aclosing(self._engine.respond(request)) as deltas:
+                async for _ in deltas:
+                    pass
+        except EngineError as error:
+            logger.debug("%s: nothing sent ahead: %s", self.call_id, error)
+
+    def _stop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._ahead = None
 
     def _forget(self, response_id: int, _: asyncio.Task[None]) -> None:
         self._responses.pop(response_id, None)

@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python tools/bench/warm.py VLLM_ENVIRONMENT [--rounds N] [--seconds S] [--clip S]
 
-VLLM_ENVIRONMENT is what `make test-vllm` installed (.venv-vllm). There mainline vLLM serves a tiny Qwen3-Omni,
+VLLM_ENVIRONMENT is what `make test-vllm` made (.venv-vllm). In it mainline vLLM serves a tiny Qwen3-Omni,
 first with and then without its prefix cache. A turn of moving pictures (640 by 480, two a second) and noise
 is asked about in four ways, in changing order, all in each round so that a busy machine hits them alike:
 

@@ -24,6 +24,8 @@ class AudioPart:
     "Names this content in the engine's caches; unique per call."
     at: int = 0
     "Position of the first sample on the conversation's audio clock (24 kHz), on which frames lie too."
+    cuts: tuple[int, ...] = ()
+    "Positions where it is cut together with its pictures: what lies before was sent ahead in these pieces."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Request:
     "False asks for text alone."
     temperature: float | None = None
     max_tokens: int | None = None
+    ahead: bool = False
+    "The user still speaks: this fills the engine's caches, and what is answered is for nobody."
 
 
 @dataclass(frozen=True, slots=True)

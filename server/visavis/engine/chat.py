@@ -59,7 +59,8 @@ def request_body(request: Request, config: EngineConfig, fuser: Fuser) -> bytes:
         body["audio"] = {"format": "pcm16"}
         if request.voice is not None:
             body["voice"] = request.voice
-    body |= sampling(request, config)
+    if not request.ahead:
+        body |= sampling(request, config)
     messages, fields = message_bodies(request.messages, fuser)
     body |= fields | {"messages": messages}
     return json.dumps(body, separators=(",", ":")).encode()
@@ -75,6 +76,8 @@ def sampling(request: Request, config: EngineConfig) -> Json:
 
 
 def _max_tokens(request: Request, config: EngineConfig) -> int:
+    if request.ahead:
+        return 1
     if config.thinking:
         return config.answer_tokens
     return min(request.max_tokens or config.max_tokens, config.answer_tokens)

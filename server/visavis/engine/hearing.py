@@ -39,7 +39,7 @@ class HearingEngine:
 
     async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Stream one response; the transcript comes when it is ready, before `Done`. Raises EngineError."""
-        sounds = _newest_sounds(request)
+        sounds = [] if request.ahead else _newest_sounds(request)
         async with aclosing(self._inner.respond(request)) as deltas:
             if sounds:
                 async with aclosing(self._merge(request.call_id, sounds, deltas)) as merged:

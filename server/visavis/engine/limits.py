@@ -119,6 +119,11 @@ class Places:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def free(self) -> int:
+        """Places that the next ones get at once."""
+        return max(0, self.places - self.busy - self.waiting)
+
     def enter(self) -> Ticket | None:
         """Give a ticket, or None if the queue is full."""
         ticket = Ticket(granted=False)

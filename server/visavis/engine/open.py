@@ -55,7 +55,8 @@ def open_engines(config: Config, local_url: str | None = None, voice: Voice | No
         engine = open_engine(replace(settings, url=url), config.fusion)
         if settings.name in HELPED:
             engine = VoicedEngine(engine, settings, voice if settings.embedded_voice else None)
-        entries.append(Entry(label, engine, settings.max_concurrent, settings.max_queued))
+        caches = settings.name == "vllm"
+        entries.append(Entry(label, engine, settings.max_concurrent, settings.max_queued, looks_ahead=caches))
     candidate = entries.pop() if config.candidate is not None else None
     return RouterEngine(entries, candidate, config.router)
 

@@ -1,0 +1,73 @@
+"""A long turn as clips that are fixed while it goes on, so that they can be sent ahead of its end. Sans-I/O.
+
+What was sent ahead lies in the engine's caches under its name, so it must never change: what is seen or heard
+later, or comes late, belongs to a later clip.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from .audio import RATE, Pcm
+from .config import AheadConfig
+from .frames import Frame
+
+
+class OpenTurn:
+    """A turn that goes on: where it has been cut, and what was seen up to there."""
+
+    def __init__(self, config: AheadConfig, start: int) -> None:
+        """`start` is the position of its first sample at 24 kHz, as are all positions in here."""
+        self.start = start
+        self.cuts: tuple[int, ...] = ()
+        self.frames: tuple[Frame, ...] = ()
+        "Of the clips that are fixed."
+        self.serial: int | None = None
+        "Its number in the history, once something of it was sent."
+        self._clip = round(config.clip_s * RATE)
+        self._most = config.max_clips if self._clip > 0 else 0
+
+    @property
+    def fixed(self) -> int:
+        """Where the last clip ends that is fixed."""
+        return self.cuts[-1] if self.cuts else self.start
+
+    @property
+    def next_cut(self) -> int | None:
+        """Where the next clip ends, None if there will be no more."""
+        return self.fixed + self._clip if len(self.cuts) < self._most else None
+
+    def cut(self, frames: Sequence[Frame]) -> None:
+        """Fix the clip that ends at `next_cut`, with what was seen in it."""
+        self.frames += tuple(frames)
+        self.cuts += (self.fixed + self._clip,)
+
+    def end(self) -> None:
+        """Make no more clips: the rest of the turn is one."""
+        self._most = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One clip of a turn."""
+
+    pcm: Pcm
+    at: int
+    frames: tuple[Frame, ...]
+    "At least one."
+
+
+def pieces(pcm: Pcm, at: int, frames: Sequence[Frame], cuts: Sequence[int]) -> Iterator[Piece]:
+    """Cut sound that begins at `at`, and the pictures of its time (at least one), at each of `cuts`.
+
+    All are in order of time. Cuts lie within the sound or at its end, after which there is no rest. Pictures
+    from before the sound are in the first piece; a piece without any of its own shows the last one before it.
+    """
+    end = at + len(pcm)
+    start, first = at, 0
+    for cut in (*cuts, end):
+        if cut == start:
+            continue
+        after = len(frames) if cut == end else sum(frame.at < cut for frame in frames)
+        own = tuple(frames[first:after]) or (replace(frames[max(0, first - 1)], at=start),)
+        yield Piece(pcm[start - at : cut - at], start, own)
+        start, first = cut, after
