@@ -229,6 +229,14 @@ async def test_text_alone_is_left_alone() -> None:
     assert order_of(await answer(engine)) == "TATAD"
 
 
+async def test_what_is_sent_ahead_is_not_spoken_and_teaches_nothing() -> None:
+    voice = Voice()
+    engine = VoicedEngine(Inner([*WORDS, Done()]), VLLM, voice)
+    assert await answer(engine, replace(ASK, ahead=True)) == [*WORDS, Done()]
+    assert voice.said == []
+    assert order_of(await answer(engine)) == "TAD"
+
+
 async def test_derailed_speech_is_cut_and_a_talker_that_never_ends_is_closed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

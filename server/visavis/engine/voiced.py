@@ -55,7 +55,7 @@ class VoicedEngine:
     async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Stream one response, as the engine does but for its sound. Raises EngineError of the engine."""
         turn = _Turn(request, TalkerGuard(self._config.talker), self._voice, self._counts)
-        if request.speak and self._voice is not None and not self._expects_sound:
+        if turn.wants_sound and self._voice is not None and not self._expects_sound:
             turn.take_over()
         async with aclosing(self._inner.respond(request)) as deltas:
             while (delta := await _next(deltas, turn.deadline)) is not None:
@@ -102,7 +102,8 @@ class _Turn:
     def __init__(
         self, request: Request, guard: TalkerGuard, voice: Voice | None, counts: Counter[str]
     ) -> None:
-        self._request = request
+        self.wants_sound = request.speak and not request.ahead
+        self._call_id = request.call_id
         self._guard = guard
         self._voice = voice
         self._counts = counts
@@ -117,7 +118,7 @@ class _Turn:
     @property
     def mute(self) -> bool:
         """Whether the engine wrote and did not speak although it was asked to."""
-        return self._request.speak and not self._sounded and bool(self._guard.text.strip())
+        return self.wants_sound and not self._sounded and bool(self._guard.text.strip())
 
     @property
     def deadline(self) -> float | None:
@@ -173,7 +174,7 @@ class _Turn:
 
     def _finish(self) -> list[str]:
         clauses: list[str] = []
-        if self._request.speak and self._speaker is _Speaker.ENGINE:
+        if self.wants_sound and self._speaker is _Speaker.ENGINE:
             fault = self._guard.finish()
             if fault is not None or self.mute:
                 clauses = self._replace()
@@ -188,7 +189,7 @@ class _Turn:
             self._counts[guard.fault.value] += 1
             logger.warning(
                 "call %s: the Talker's speech is %s after %.1f s, %d characters of text",
-                self._request.call_id,
+                self._call_id,
                 guard.fault.value,
                 guard.samples / RATE,
                 len(guard.text),
@@ -200,7 +201,7 @@ class _Turn:
         if self._voice is None:
             return
         try:
-            async with aclosing(self._voice.say(self._request.call_id, clause)) as sounds:
+            async with aclosing(self._voice.say(self._call_id, clause)) as sounds:
                 async for pcm in sounds:
                     if not self._said:
                         self._said = True
@@ -209,7 +210,7 @@ class _Turn:
         except EngineError as error:
             self._voice = None
             self._counts["unspoken"] += 1
-            logger.warning("call %s: the answer goes on without sound: %s", self._request.call_id, error)
+            logger.warning("call %s: the answer goes on without sound: %s", self._call_id, error)
 
 
 async def _next(deltas: AsyncGenerator[Delta, None], deadline: float | None) -> Delta | None:
