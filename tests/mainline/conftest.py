@@ -25,8 +25,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert _ENVIRONMENT is not None
     environment, folder = Path(_ENVIRONMENT).absolute(), tmp_path_factory.mktemp("mainline")
     checkpoint = build_checkpoint(environment, folder / "tiny", "--answers", "--endless")
-    with serving(environment, checkpoint, folder / "vllm.log") as url:
-        yield url
+    with serving(environment, checkpoint, folder / "vllm.log") as vllm:
+        yield vllm.url
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 MODEL = "tiny"
@@ -30,6 +31,25 @@ _LEAST = {
 "One gigabyte of cache, no cores claimed for itself alone, and nothing asked of or reported to anybody."
 
 
+@dataclass(frozen=True, slots=True)
+class Vllm:
+    """A running server."""
+
+    url: str
+    group: int
+    "Of its processes."
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that its processes have taken: other work on the machine adds little to it."""
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(") ")[2].split()
+                if int(fields[2]) == self.group:
+                    ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def build_checkpoint(environment: Path, folder: Path, *arguments: str) -> Path:
     """Write the tiny Qwen3-Omni to `folder`; for the arguments see `omni/tiny.py`."""
     subprocess.run(
@@ -42,8 +62,8 @@ def build_checkpoint(environment: Path, folder: Path, *arguments: str) -> Path:
 
 
 @contextlib.contextmanager
-def serving(environment: Path, checkpoint: Path, log: Path, arguments: Sequence[str] = ()) -> Iterator[str]:
-    """Serve `checkpoint` on a free port of the loopback interface; gives the base URL once it answers.
+def serving(environment: Path, checkpoint: Path, log: Path, arguments: Sequence[str] = ()) -> Iterator[Vllm]:
+    """Serve `checkpoint` on a free port of the loopback interface; gives the server once it answers.
 
     Raises RuntimeError, with the end of its log, if it does not start.
     """
@@ -64,7 +84,7 @@ def serving(environment: Path, checkpoint: Path, log: Path, arguments: Sequence[
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_healthy(url, process, log)
-        yield url
+        yield Vllm(url, process.pid)
     finally:
         _end(process)
 

@@ -179,6 +179,29 @@ async def test_what_was_sent_before_is_not_looked_at_again(server: str, connect:
     assert reused > answer.usage.input_tokens - BLOCK
 
 
+async def test_a_turn_that_was_sent_ahead_is_looked_at_only_where_it_is_new(
+    server: str, connect: Connect
+) -> None:
+    engine = connect(media="interleaved")
+    speech, cuts = sound(5.0, 550.0), (2 * RATE, 4 * RATE)
+    seen = frames(5.0)
+    ahead = replace(
+        request(FramesPart(seen[:8], "ahead-frames"), AudioPart(speech[: cuts[-1]], "ahead-audio", 0, cuts)),
+        speak=False,
+        ahead=True,
+    )
+    first = await ask(engine, ahead)
+    before = metrics(server)
+    turn = request(FramesPart(seen, "ahead-frames"), AudioPart(speech, "ahead-audio", 0, cuts))
+    assert (await ask(engine, turn)).text
+    after = metrics(server)
+    assert after["mm_cache_queries_total"] - before["mm_cache_queries_total"] == 6
+    assert after["mm_cache_hits_total"] - before["mm_cache_hits_total"] == 4
+    reused = after["prefix_cache_hits_total"] - before["prefix_cache_hits_total"]
+    assert reused > first.usage.input_tokens - 2 * BLOCK
+    assert first.usage.output_tokens == 1
+
+
 async def test_all_ways_of_media_can_follow_each_other_in_a_call(connect: Connect) -> None:
     heard = AudioPart(sound(1.0), "mixed1-audio")
     turn = (FramesPart(frames(2.0), "mixed0-frames"), AudioPart(sound(2.0), "mixed0-audio"))

@@ -30,7 +30,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from mainline.server import CONTEXT, MODEL, build_checkpoint, metrics, serving
+from mainline.server import CONTEXT, MODEL, Vllm, build_checkpoint, metrics, serving
 from visavis.audio import RATE
 from visavis.clip import encode_jpeg
 from visavis.config import EngineConfig
@@ -49,12 +49,14 @@ class Figures:
     """What one question took: seconds, and shares of the cache look-ups that hit."""
 
     first_token: float
+    cpu: float
+    "Of the server, for the whole answer of four tokens: what a busy machine changes least."
     before: float
     prefill: float
     media_hits: float
     prefix_hits: float
     ahead: float = 0.0
-    "Seconds that the server spent on what was sent ahead."
+    "CPU of what was sent ahead."
 
 
 def turn(name: str, start_s: float, seconds: float) -> Turn:
@@ -75,19 +77,19 @@ def picture(at_s: float) -> bytes:
     return encode_jpeg(frame.reformat(format="yuvj420p"))
 
 
-async def ask(engine: VllmEngine, url: str, parts: Sequence[Part], max_tokens: int) -> Figures:
-    before = metrics(url)
+async def ask(engine: VllmEngine, vllm: Vllm, parts: Sequence[Part], max_tokens: int) -> Figures:
+    before = metrics(vllm.url)
     loop = asyncio.get_running_loop()
-    started, first = loop.time(), None
+    started, cpu, first = loop.time(), vllm.cpu_s(), None
     request = Request("bench", (SYSTEM, Message("user", tuple(parts))), speak=False, max_tokens=max_tokens)
     async with aclosing(engine.respond(request)) as deltas:
         async for delta in deltas:
             if isinstance(delta, TextDelta) and first is None:
                 first = loop.time() - started
-    after = metrics(url)
+    after = metrics(vllm.url)
     while after["e2e_request_latency_seconds_count"] == before["e2e_request_latency_seconds_count"]:
         await asyncio.sleep(0.02)
-        after = metrics(url)
+        after = metrics(vllm.url)
 
     def spent(name: str) -> float:
         return after[name] - before[name]
@@ -95,6 +97,7 @@ async def ask(engine: VllmEngine, url: str, parts: Sequence[Part], max_tokens: i
     prefill = spent("request_prefill_time_seconds_sum")
     return Figures(
         first_token=0.0 if first is None else first,
+        cpu=vllm.cpu_s() - cpu,
         before=spent("time_to_first_token_seconds_sum") - spent("request_queue_time_seconds_sum") - prefill,
         prefill=prefill,
         media_hits=spent("mm_cache_hits_total") / spent("mm_cache_queries_total"),
@@ -102,31 +105,31 @@ async def ask(engine: VllmEngine, url: str, parts: Sequence[Part], max_tokens: i
     )
 
 
-async def one_way(way: str, engine: VllmEngine, url: str, seconds: float, clip_s: float) -> Figures:
+async def one_way(way: str, engine: VllmEngine, vllm: Vllm, seconds: float, clip_s: float) -> Figures:
     name = secrets.token_hex(4)
     if way == "whole":
-        return await ask(engine, url, turn(name, 0.0, seconds), 4)
+        return await ask(engine, vllm, turn(name, 0.0, seconds), 4)
     starts = np.arange(0.0, seconds, clip_s)
     clips = [turn(f"{name}-{k}", at, min(clip_s, seconds - at)) for k, at in enumerate(starts)]
     ahead = 0.0
     for k in range(1, len(clips) if way != "clips" else 1):
         sent = clips[:k] if way == "all ahead" else clips[k - 1 : k]
-        figures = await ask(engine, url, [part for clip in sent for part in clip], 1)
-        ahead += figures.before + figures.prefill
-    return replace(await ask(engine, url, [part for clip in clips for part in clip], 4), ahead=ahead)
+        figures = await ask(engine, vllm, [part for clip in sent for part in clip], 1)
+        ahead += figures.cpu
+    return replace(await ask(engine, vllm, [part for clip in clips for part in clip], 4), ahead=ahead)
 
 
-async def measure(url: str, rounds: int, seconds: float, clip_s: float) -> dict[str, list[Figures]]:
-    config = EngineConfig(name="vllm", url=url, model=MODEL, context_tokens=CONTEXT, media="interleaved")
+async def measure(vllm: Vllm, rounds: int, seconds: float, clip_s: float) -> dict[str, list[Figures]]:
+    config = EngineConfig(name="vllm", url=vllm.url, model=MODEL, context_tokens=CONTEXT, media="interleaved")
     engine = VllmEngine(config)
     ways = ["whole", "clips", "each ahead", "all ahead"]
     results: dict[str, list[Figures]] = defaultdict(list)
     try:
         for way in ways:
-            await one_way(way, engine, url, seconds, clip_s)  # what is slow only once is not counted
+            await one_way(way, engine, vllm, seconds, clip_s)  # what is slow only once is not counted
         for _ in range(rounds):
             for way in random.sample(ways, len(ways)):
-                results[way].append(await one_way(way, engine, url, seconds, clip_s))
+                results[way].append(await one_way(way, engine, vllm, seconds, clip_s))
     finally:
         await engine.aclose()
     return {way: results[way] for way in ways}
@@ -135,13 +138,15 @@ async def measure(url: str, rounds: int, seconds: float, clip_s: float) -> dict[
 def report(title: str, results: dict[str, list[Figures]]) -> None:
     names = [field.name for field in fields(Figures)]
     print(f"\n{title}; medians of {len(results['whole'])} rounds")
-    print(f"{'':12}{'of whole':>12}" + "".join(f"{name:>14}" for name in names))
+    print(f"{'':12}{'of whole':>12}{'its cpu':>12}" + "".join(f"{name:>14}" for name in names))
     for way, figures in results.items():
-        ratio = statistics.median(
-            one.first_token / whole.first_token for one, whole in zip(figures, results["whole"], strict=True)
-        )
+        pairs = [*zip(figures, results["whole"], strict=True)]
+        time = statistics.median(one.first_token / whole.first_token for one, whole in pairs)
+        cpu = statistics.median(one.cpu / whole.cpu for one, whole in pairs)
         medians = [statistics.median(getattr(one, name) for one in figures) for name in names]
-        print(f"{way:12}{ratio:12.2f}" + "".join(f"{median:14.3f}" for median in medians), flush=True)
+        print(
+            f"{way:12}{time:12.2f}{cpu:12.2f}" + "".join(f"{median:14.3f}" for median in medians), flush=True
+        )
 
 
 def main() -> None:
@@ -159,8 +164,8 @@ def main() -> None:
             ("with prefix cache", "--enable-prefix-caching"),
             ("without prefix cache", "--no-enable-prefix-caching"),
         ):
-            with serving(environment, checkpoint, folder / "vllm.log", [argument]) as url:
-                report(title, asyncio.run(measure(url, options.rounds, options.seconds, options.clip)))
+            with serving(environment, checkpoint, folder / "vllm.log", [argument]) as vllm:
+                report(title, asyncio.run(measure(vllm, options.rounds, options.seconds, options.clip)))
 
 
 if __name__ == "__main__":
