@@ -614,3 +614,30 @@ def test_user_items_without_an_answer_between_are_joined():
     assert history.joined_before("b") == []
     assert history.joined_before("a") == []
     assert history.joined_before("nowhere") == ["b", "c"]
+
+
+def filmed(h: History, seconds: int, *, pictures: int = 24) -> None:
+    """A turn of moving pictures of 640x480, 300 tokens a pair."""
+    step = seconds * RATE // (pictures - 1)
+    frames = [Frame(bytes([n]), 640, 480, n * step) for n in range(pictures)]
+    h.append_user_turn(f"filmed-{len(h.items)}", np.zeros(seconds * RATE, np.int16), frames)
+
+
+def sights(h: History) -> list[int]:
+    return [len(part.frames) for m in h.messages("") for part in m.parts if isinstance(part, FramesPart)]
+
+
+def test_a_clip_costs_by_its_length_however_few_pictures_are_kept_of_it():
+    sequence, clip = history(max_tokens=22_000), History(HistoryConfig(22_000, 2, clip_tokens=16_384), "call")
+    for h in (sequence, clip):
+        filmed(h, 50)
+        filmed(h, 30)
+    assert sights(sequence) == [24, 24]
+    assert sights(clip) == [24], "50 s and 30 s cost 15,300 and 9,300 tokens"
+
+
+def test_a_clip_costs_no_more_than_fusion_lets_it():
+    h = History(HistoryConfig(22_000, 2, clip_tokens=9_000), "call")
+    filmed(h, 50)
+    filmed(h, 50)
+    assert sights(h) == [24, 24]

@@ -113,7 +113,10 @@ def test_a_setting_within_a_table_wins_over_the_word_for_the_table() -> None:
         ("server = 1", r"server must be a table \[server\], not 1"),
         ("[server.port]\na = 1", r"server\.port is one setting and no table"),
         ("[trace]\ndir = 1", r"trace\.dir must be a path, not 1"),
-        ("[engine]\nname = 'vlm'", r'engine\.name must be one of local, vllm, dashscope, scripted, not "vlm"'),
+        (
+            "[engine]\nname = 'vlm'",
+            r'engine\.name must be one of local, vllm, dashscope, scripted, not "vlm"',
+        ),
         ("[engine]\nname = ['vllm']", r"engine\.name must be one of local, vllm, dashscope, scripted"),
         ("[conversation.session]\ntranscribe = 1", r"session\.transcribe must be true or false, not 1"),
         ("[conversation.session]\nturn_detection = 1", r'turn_detection\] or "none", not 1'),

@@ -112,6 +112,8 @@ class HistoryConfig:
     "Context budget of a request; None is what engine.context_tokens leaves beside the answer."
     media_turns: int = 2
     "Newest user turns sent with sound and pictures; older ones as text."
+    clip_tokens: int | None = None
+    "The most that one turn's pictures cost as a clip; None is fusion.max_tokens where clips are sent."
 
     @property
     def budget(self) -> int:
@@ -271,6 +273,11 @@ class EngineConfig:
     talker: TalkerConfig = field(default_factory=TalkerConfig)
 
     @property
+    def sends_clips(self) -> bool:
+        """Whether a turn's camera and speech travel as one clip to an engine that joins them by time."""
+        return self.name == "vllm" and self.media in ("auto", "interleaved")
+
+    @property
     def window(self) -> int:
         """Tokens that a request and its answer may have together."""
         if self.context_tokens is not None:
@@ -427,6 +434,8 @@ class Config:
         if history.max_tokens is None:
             history = replace(history, max_tokens=self.engine.history_tokens)
         ahead = self.conversation.ahead
-        if self.engine.name != "vllm" or self.engine.media not in ("auto", "interleaved"):
+        if not self.engine.sends_clips:
             ahead = replace(ahead, clip_s=0.0)
+        elif history.clip_tokens is None:
+            history = replace(history, clip_tokens=self.fusion.max_tokens)
         return replace(self.conversation, session=session, history=history, ahead=ahead)

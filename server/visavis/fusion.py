@@ -38,8 +38,8 @@ from .config import EngineConfig, FusionConfig
 from .engine import AudioPart, FramesPart, Message, Part, TextPart
 from .errors import EngineRefused
 from .frames import Frame
-from .look import FPS, Seen, at_any_time, on_time
-from .tokens import HOP, SMALLEST_CLIP, SOUND_RATE, picture_tokens, sound_tokens, video_tokens
+from .look import Seen, at_any_time, on_time
+from .tokens import FPS, HOP, SMALLEST_CLIP, SOUND_RATE, picture_tokens, sound_tokens, video_tokens
 
 Mode = Literal["interleaved", "separate", "frames"]
 

@@ -14,6 +14,7 @@ from .config import HistoryConfig
 from .engine import AudioPart, FramesPart, Message, Part, TextPart
 from .frames import Frame, spread
 from .spoken import SpokenText
+from .tokens import FPS, video_tokens
 
 Role = Literal["system", "user", "assistant"]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -36,7 +37,7 @@ _BYTES_PER_TOKEN = 3.5
 
 _AUDIO_TOKENS_PER_S = 12.5
 _PIXELS_PER_TOKEN = 32 * 32
-"Qwen3-Omni's; two frames share one grid of tokens."
+"Qwen3-Omni's; two frames of a sequence share one grid of tokens."
 
 _MESSAGE_TOKENS = 5
 "Role and separators."
@@ -190,7 +191,7 @@ class History:
 
     def can_show(self, frames: Sequence[Frame]) -> bool:
         """Tell whether one turn can keep so many pictures."""
-        return _frames_tokens(frames) <= self._room_for_sight
+        return self._sight_tokens(frames) <= self._room_for_sight
 
     def ahead(
         self,
@@ -323,11 +324,11 @@ class History:
             entry.dropped = False
         newest = sum(not entry.dropped for entry in self._entries[:stays])
         entries = [entry for entry in self._entries if not entry.dropped]
-        if sum(_tokens(entry.item) for entry in entries) <= room:
+        if sum(self._tokens(entry.item) for entry in entries) <= room:
             return
         target = room - round((1 - _KEEP) * self._config.budget)
         least = [_at_least(entry) if i < newest else entry.item for i, entry in enumerate(entries)]
-        costs = [_tokens(item) for item in least]
+        costs = [self._tokens(item) for item in least]
         used = sum(costs)
         start = 0
         if used > room:
@@ -340,9 +341,9 @@ class History:
             item = entries[i].item
             for choice in (item, _without_sight(item), least[i]):
                 entries[i].item = choice
-                if used + _tokens(choice) - costs[i] <= target:
+                if used + self._tokens(choice) - costs[i] <= target:
                     break
-            used += _tokens(entries[i].item) - costs[i]
+            used += self._tokens(entries[i].item) - costs[i]
 
     def _parts(self, entry: _Entry) -> tuple[Part, ...]:
         name = f"{self._call_id}-{entry.serial}"
@@ -358,6 +359,51 @@ class History:
                 case _ if text := _text(content)[: entry.engine_said].strip():
                     rest.append(TextPart(text))
         return (*sight, *rest)
+
+    def _with_sight_within(self, item: Item, tokens: int) -> Item:
+        """Leave out pictures, evenly, until they cost no more than `tokens`; one stays at any price.
+
+        Those that were sent ahead stay: there were no more of them than `tokens` allow. In a clip it is their
+        size that gives way, and not here (`visavis.fusion`).
+        """
+        if self._config.clip_tokens is not None:
+            return item
+        sent = max((cut for c in item.content if isinstance(c, AudioContent) for cut in c.cuts), default=None)
+
+        def thinned(content: Content) -> Content:
+            if not isinstance(content, FramesContent):
+                return content
+            frames = content.frames
+            fixed = tuple(frame for frame in frames if sent is not None and frame.at < sent)
+            loose = frames[len(fixed) :]
+            for most in range(len(loose), 0, -1):
+                frames = fixed + spread(loose, most)
+                if self._sight_tokens(frames) <= tokens:
+                    break
+            return FramesContent(frames)
+
+        return replace(item, content=tuple(map(thinned, item.content)))
+
+    def _tokens(self, item: Item) -> int:
+        """Estimate what an item costs an engine."""
+        tokens = _MESSAGE_TOKENS
+        for content in item.content:
+            match content:
+                case AudioContent(pcm) if pcm is not None:
+                    tokens += math.ceil(len(pcm) / RATE * _AUDIO_TOKENS_PER_S)
+                case FramesContent(frames):
+                    tokens += self._sight_tokens(frames)
+                case _:
+                    tokens += _text_tokens(_text(content))
+        return tokens
+
+    def _sight_tokens(self, frames: Sequence[Frame]) -> int:
+        """Estimate what one turn's pictures cost; a clip shows two a second from its first to its last."""
+        newest, bound = frames[-1], self._config.clip_tokens
+        if bound is None:
+            return sum(math.ceil(frame.width * frame.height / _PIXELS_PER_TOKEN) for frame in frames[::2])
+        pictures = 1 + math.ceil((newest.at - frames[0].at) / RATE * FPS)
+        return min(bound, video_tokens(pictures, newest.width, newest.height))
 
     @property
     def _room_for_sight(self) -> int:
@@ -376,7 +422,7 @@ class History:
                 raise ValueError(f"There is no item {previous_item_id!r}.")
             at = ids.index(previous_item_id)
         serial = self.reserve() if serial is None else serial
-        entry = _Entry(_with_sight_within(item, self._room_for_sight), serial)
+        entry = _Entry(self._with_sight_within(item, self._room_for_sight), serial)
         self._entries.insert(at, entry)
         self._release_media()
         self._forget_oldest(entry)
@@ -430,28 +476,6 @@ def _without_media(item: Item) -> Item:
     return _without_sight(replace(item, content=tuple(content)))
 
 
-def _with_sight_within(item: Item, tokens: int) -> Item:
-    """Leave out pictures, evenly, until they cost no more than `tokens`; one stays at any price.
-
-    Those that were sent ahead stay: there were no more of them than `tokens` allow.
-    """
-    sent = max((cut for c in item.content if isinstance(c, AudioContent) for cut in c.cuts), default=None)
-
-    def thinned(content: Content) -> Content:
-        if not isinstance(content, FramesContent):
-            return content
-        frames = content.frames
-        fixed = tuple(frame for frame in frames if sent is not None and frame.at < sent)
-        loose = frames[len(fixed) :]
-        for most in range(len(loose), 0, -1):
-            frames = fixed + spread(loose, most)
-            if _frames_tokens(frames) <= tokens:
-                break
-        return FramesContent(frames)
-
-    return replace(item, content=tuple(map(thinned, item.content)))
-
-
 def _text(content: Content) -> str:
     """Return the text that stands for a content when its media are not sent: none for pictures."""
     match content:
@@ -463,27 +487,8 @@ def _text(content: Content) -> str:
             return ""
 
 
-def _tokens(item: Item) -> int:
-    """Estimate what an item costs an engine."""
-    tokens = _MESSAGE_TOKENS
-    for content in item.content:
-        match content:
-            case AudioContent(pcm) if pcm is not None:
-                tokens += math.ceil(len(pcm) / RATE * _AUDIO_TOKENS_PER_S)
-            case FramesContent(frames):
-                tokens += _frames_tokens(frames)
-            case _:
-                tokens += _text_tokens(_text(content))
-    return tokens
-
-
 def _text_tokens(text: str) -> int:
     return math.ceil(len(text.encode(errors="surrogatepass")) / _BYTES_PER_TOKEN)
-
-
-def _frames_tokens(frames: Sequence[Frame]) -> int:
-    grids = frames[::2]
-    return sum(math.ceil(frame.width * frame.height / _PIXELS_PER_TOKEN) for frame in grids)
 
 
 def _samples(item: Item) -> int:

@@ -13,10 +13,7 @@ from .audio import RATE
 from .clip import Size, thumbnail
 from .config import FusionConfig
 from .frames import Frame, fit, spread
-from .tokens import video_tokens
-
-FPS = 2
-"Pictures a second: what the model was trained on."
+from .tokens import FPS, video_tokens
 
 _STEP = RATE // FPS
 _CHUNK = 2 * FPS

@@ -6,6 +6,9 @@ that media take in the prompt, without the two to four delimiters around each.
 
 import math
 
+FPS = 2
+"Pictures a second: what the model was trained on."
+
 PICTURES_PER_GRID = 2
 "Two pictures of a clip share one grid of tokens; an odd one out is repeated."
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..fusion import Fuser, Media
-from ..look import FPS
+from ..tokens import FPS
 from . import Message, TextPart
 
 Json = dict[str, Any]  # Any: values of foreign JSON, looked at before use
