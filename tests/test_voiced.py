@@ -265,6 +265,23 @@ async def test_text_that_comes_after_a_fault_is_spoken_too(monkeypatch: pytest.M
     assert sound_of(deltas)[-1] == OURS
 
 
+async def test_time_that_our_voice_takes_is_not_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("visavis.engine.voiced.MORE_TEXT_S", 0.1)
+
+    class Slow(Voice):
+        async def say(self, call_id: str, text: str) -> AsyncGenerator[Pcm, None]:
+            await asyncio.sleep(0.2)
+            async with aclosing(super().say(call_id, text)) as sounds:
+                async for pcm in sounds:
+                    yield pcm
+
+    silence, late = [AudioDelta(np.zeros(5 * RATE, np.int16))], TextDelta("And the end of it.")
+    voice = Slow()
+    deltas = await answer(VoicedEngine(Inner([*WORDS, *silence, late, Done()]), VLLM, voice))
+    assert text_of(deltas) == SPOKEN + late.text
+    assert "".join(voice.said) == SPOKEN + late.text
+
+
 async def test_where_nothing_was_heard_yet_all_of_the_text_is_spoken() -> None:
     voice = Voice()
     silence = [AudioDelta(np.zeros(5 * RATE, np.int16))]

@@ -150,6 +150,8 @@ class _Turn:
             async with aclosing(self._say(clause)) as sounds:
                 async for sound in sounds:
                     yield sound
+        if clauses:
+            self._text_at = _now()  # while we spoke, nobody took what the engine sent
         if isinstance(delta, Done):
             yield delta
 
