@@ -145,6 +145,15 @@ def test_long_digital_silence_is_cut_where_it_begins_in_what_has_not_been_passed
     assert guard.unspoken().startswith("The weather today is sunny")
 
 
+@pytest.mark.parametrize("text", ["Yes.", "Yes, of course I can."])
+def test_what_was_said_before_a_silence_at_the_end_is_not_said_again(text: str) -> None:
+    guard = TalkerGuard(CONFIG)
+    guard.receive_text(text)
+    heard_of(guard, np.concatenate([syllables(0.4 + len(text) / 15, 8), np.zeros(5 * RATE, np.int16)]))
+    assert guard.fault is Fault.SILENT
+    assert guard.unspoken() == ""
+
+
 def test_sound_that_begins_with_silence_alone_leaves_all_of_the_text() -> None:
     guard = TalkerGuard(CONFIG)
     guard.receive_text(TEXT)

@@ -119,6 +119,7 @@ class TalkerGuard:
     def _condemn(self, fault: Fault, bad_from: int) -> None:
         self.fault = fault
         self._bad_from = bad_from
+        self._spoken.samples = min(self._spoken.samples, bad_from)  # what follows was no speech of the text
 
     def _let_through(self, pcm: Pcm) -> Pcm:
         self._spoken.extend("", len(pcm))
@@ -126,7 +127,7 @@ class TalkerGuard:
 
 
 def _weight(character: str) -> int:
-    if character.isdecimal():
+    if character.isnumeric():
         return _DIGIT
     return _WIDE if unicodedata.east_asian_width(character) in "WF" else 1
 
