@@ -10,7 +10,7 @@ from visavis.engine import Message, Request, Routed, TextPart
 from visavis.engine.dashscope import DashscopeEngine
 from visavis.engine.open import open_engine, open_engines, settings_of
 from visavis.engine.router import RouterEngine
-from visavis.errors import ConfigError
+from visavis.errors import ConfigError, EngineBusy
 from visavis.wiring import running_engine
 
 SCRIPTED = EngineConfig(name="scripted")
@@ -48,6 +48,17 @@ async def test_the_candidate_answers_its_share_of_calls() -> None:
     )
     engine = open_engines(config)
     assert {(await route(engine, f"call-{number}")).engine for number in range(40)} == {"scripted", "new"}
+
+
+async def test_a_candidate_that_is_sent_no_clips_is_sent_nothing_ahead() -> None:
+    # Apart, the sound of a turn has one name however much there is of it: what was sent ahead would stay.
+    candidate = replace(GONE, media="separate")
+    config = Config(engine=VLLM, candidate=candidate, router=RouterConfig(candidate_share=1))
+    engine = open_engines(config)
+    with pytest.raises(EngineBusy, match="sent ahead"):
+        async with aclosing(engine.respond(replace(ask(), ahead=True))) as deltas:
+            await anext(deltas)
+    await engine.aclose()
 
 
 async def test_engines_of_one_name_are_told_apart_by_number() -> None:

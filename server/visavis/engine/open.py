@@ -55,8 +55,9 @@ def open_engines(config: Config, local_url: str | None = None, voice: Voice | No
         engine = open_engine(replace(settings, url=url), config.fusion)
         if settings.name in HELPED:
             engine = VoicedEngine(engine, settings, voice if settings.embedded_voice else None)
-        caches = settings.name == "vllm"
-        entries.append(Entry(label, engine, settings.max_concurrent, settings.max_queued, looks_ahead=caches))
+        # Pieces of a turn have names of their own as clips alone.
+        clips = settings.sends_clips
+        entries.append(Entry(label, engine, settings.max_concurrent, settings.max_queued, looks_ahead=clips))
     candidate = entries.pop() if config.candidate is not None else None
     return RouterEngine(entries, candidate, config.router)
 
