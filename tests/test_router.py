@@ -181,12 +181,21 @@ async def test_an_engine_that_ends_without_done_is_lost() -> None:
 
 
 async def test_the_last_error_is_raised_and_has_all_of_them_as_its_cause() -> None:
-    engine = router(entry("gpu", says(LOST)), entry("hosted", says(REFUSED)), entry("laptop", says(BUSY)))
+    engine = router(entry("gpu", says(LOST)), entry("laptop", says(BUSY)))
     with pytest.raises(EngineBusy, match="no room") as caught:
         await take(engine)
     cause = caught.value.__cause__
     assert isinstance(cause, ExceptionGroup)
-    assert [type(error) for error in cause.exceptions] == [EngineLost, EngineRefused, EngineBusy]
+    assert [type(error) for error in cause.exceptions] == [EngineLost, EngineBusy]
+
+
+async def test_a_refusal_is_told_whatever_the_others_lack_since_only_another_request_helps() -> None:
+    engine = router(entry("gpu", says(REFUSED)), entry("hosted", says(LOST)), entry("laptop", says(BUSY)))
+    with pytest.raises(EngineRefused) as caught:
+        await take(engine)
+    cause = caught.value.__cause__
+    assert isinstance(cause, ExceptionGroup)
+    assert [type(error) for error in cause.exceptions] == [EngineRefused, EngineLost, EngineBusy]
 
 
 async def test_the_error_of_a_single_engine_is_raised_as_it_is() -> None:

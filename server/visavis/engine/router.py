@@ -63,7 +63,7 @@ class RouterEngine:
         """Stream one response, `Done` last, with `Routed` before its first delta.
 
         A final transcript of the user is passed on once and commits to no engine. Raises EngineError: of the
-        engine that broke off, or the last one's if none answered.
+        engine that broke off; if none answered, of one that refused or the last one's.
         """
         lanes = self._order(request.call_id)
         if request.ahead:
@@ -208,8 +208,12 @@ class _Attempt:
         return "; ".join(self._passed), "fallback" if self._passed else ""
 
     def error(self) -> EngineError:
-        """Make the one error of several: the last, with all of them as its cause."""
-        last = self._errors[-1]
+        """Make the one error of several, with all of them as its cause: the last, or that of a refusal.
+
+        Who is told of a refusal asks for something else the next time.
+        """
+        refusals = [error for error in self._errors if isinstance(error, EngineRefused)]
+        last = (refusals or self._errors)[-1]
         if len(self._errors) == 1:
             return last
         whole = type(last)(str(last))
