@@ -11,7 +11,7 @@ from sim import SILENCE, VOICE, LevelVad, Reply, Sim
 from visavis import events as ev
 from visavis import session as session_module
 from visavis.actions import CancelResponse, SendAhead, StartResponse, StopAhead
-from visavis.ahead import OpenTurn, pieces
+from visavis.ahead import PLACE, OpenTurn, pieces
 from visavis.audio import RATE, Pcm
 from visavis.clip import blank_jpeg
 from visavis.config import (
@@ -49,11 +49,21 @@ def shown(frames: tuple[Frame, ...]) -> list[int]:
 def test_a_turn_is_cut_at_equal_steps_until_there_are_enough():
     turn = OpenTurn(AheadConfig(clip_s=2.0, max_clips=2), 100)
     assert turn.next_cut == 100 + 2 * RATE
-    turn.cut([frame(90)])
-    assert (turn.fixed, turn.next_cut) == (100 + 2 * RATE, 100 + 4 * RATE)
-    turn.cut([])
+    turn.cut(90 + 2 * RATE, [frame(90)])
+    assert (turn.fixed, turn.next_cut) == (90 + 2 * RATE, 90 + 4 * RATE)
+    turn.cut(90 + 4 * RATE, [])
     assert turn.next_cut is None
-    assert turn.cuts == (100 + 2 * RATE, 100 + 4 * RATE)
+    assert turn.cuts == (90 + 2 * RATE, 90 + 4 * RATE)
+
+
+@given(st.integers(-6 * RATE, 2 * RATE - 1))
+def test_cuts_lie_on_the_half_seconds_of_the_pictures(first: int):
+    turn = OpenTurn(AheadConfig(clip_s=2.0, max_clips=2), 0)
+    cut = turn.cut_for([frame(first)])
+    assert (cut - first) % PLACE == 0
+    assert 0 <= 2 * RATE - cut < PLACE
+    turn.cut(cut, [frame(first)])
+    assert turn.cut_for([frame(first + 1)]) == cut + 2 * RATE
 
 
 def test_no_clips_are_made_where_none_are_wanted_or_not_any_more():
@@ -172,7 +182,7 @@ def test_no_more_clips_are_sent_ahead_than_allowed():
 
 def test_a_cut_in_the_silence_after_the_last_word_ends_the_turn_there():
     """All of it was sent ahead then, and no rest is left to look at."""
-    sim = talk(1.4)
+    sim = talk(1.22)
     (asked,) = sim.requests()
     _, heard = media(asked)
     assert heard.at + len(heard.pcm) == heard.cuts[-1]
@@ -180,7 +190,7 @@ def test_a_cut_in_the_silence_after_the_last_word_ends_the_turn_there():
 
 
 def test_a_turn_with_more_pictures_than_the_history_keeps_is_not_cut_further():
-    sim = talk(7.0, history=HistoryConfig(max_tokens=3_000))
+    sim = talk(7.0, history=HistoryConfig(max_tokens=2_600))
     seen, heard = media(sim.requests()[0])
     assert len(heard.cuts) == len(sent(sim)) == 2
     earlier, _ = media(sent(sim)[1])
@@ -190,7 +200,7 @@ def test_a_turn_with_more_pictures_than_the_history_keeps_is_not_cut_further():
 
 def test_a_turn_dropped_by_the_client_leaves_its_name_unused():
     sim = Sim(
-        speech=[(1.0, 4.0), (6.0, 9.0)],
+        speech=[(1.0, 4.0), (6.0, 8.5)],
         camera_fps=4,
         config=ConversationConfig(ahead=AheadConfig(clip_s=2.0)),
         client=[(3.9, ev.ClearAudio())],

@@ -160,12 +160,18 @@ def test_the_order_of_frames_is_that_of_time() -> None:
     assert brightness(clip) == pytest.approx([20, 40, 60, 80], abs=2)
 
 
+def begins(first: float) -> float:
+    """When a turn's clip begins, in seconds of the speech: on the half seconds of its first picture."""
+    samples = round(first * RATE)
+    return first if samples <= 0 else -(-samples % (RATE // 2)) / RATE
+
+
 @pytest.mark.parametrize("at_s", [-600.0, -4.0, 0.0, 0.9, 30.0])
 def test_one_picture_from_whenever_is_seen(at_s: float) -> None:
     (clip,) = fuse(seen(frame(at_s)), heard(1.0, clicks=[0.5]))
     assert brightness(clip) == pytest.approx([100, 100], abs=2)
     (click,) = clicks_in(listen(clip))
-    assert click == pytest.approx(0.5 + min(5.0, max(0.0, -at_s)), abs=0.001)
+    assert click == pytest.approx(0.5 - max(-5.0, begins(at_s)), abs=0.001)
 
 
 # What it costs.
@@ -323,8 +329,8 @@ def test_whatever_a_turn_holds_it_is_within_its_bound_and_whole(
     assert sum(clip.tokens for clip in clips) <= max(max_tokens, least)
     length = sum(len(listen(clip)) for clip in clips)
     first = min(frame.at for frame in frames if jpeg_size(frame.jpeg))
-    begin = min(AT, max(first, AT - 5 * RATE))
-    assert length / EARS == pytest.approx((AT - begin) / RATE + seconds, abs=0.11)
+    begin = max(begins((first - AT) / RATE), -5.0)
+    assert length / EARS == pytest.approx(seconds - begin, abs=0.11)
     for number, clip in enumerate(clips):
         pictures = watch(clip)[1]
         assert len(pictures) % 2 == 0
@@ -347,7 +353,7 @@ def test_every_picture_stands_within_a_quarter_second_of_its_time(
     shown = [frame(at, LEVELS[k]) for k, at in enumerate(times)]
     seconds = float(max(times[-1], 0)) + 1.0
     clips = fuse(seen(*shown), heard(seconds, clicks=[0.5]), segment_s=segment_s)
-    begin = min(0.0, first)
+    begin = begins(first)
     (click,) = clicks_in(np.concatenate([listen(clip) for clip in clips]))
     assert click + begin == pytest.approx(0.5, abs=0.001)
     found: dict[int, float] = {}
@@ -355,7 +361,7 @@ def test_every_picture_stands_within_a_quarter_second_of_its_time(
         for k, level in enumerate(brightness(clip)):
             found.setdefault(round(level / 20) - 1, begin + k / 2)
         begin += len(listen(clip)) / EARS
-    begin = min(0.0, first)
+    begin = begins(first)
     places = [int((at - begin + 0.25) // 0.5) for at in times]
     for k, at in enumerate(times):
         if k + 1 < len(times) and places[k + 1] == places[k]:

@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from .audio import RATE, Pcm
 from .config import AheadConfig
 from .frames import Frame
+from .tokens import FPS
+
+PLACE = RATE // FPS
+"Samples at 24 kHz for which one picture is shown."
 
 
 class OpenTurn:
@@ -36,10 +40,19 @@ class OpenTurn:
         """Where the next clip ends, None if there will be no more."""
         return self.fixed + self._clip if len(self.cuts) < self._most else None
 
-    def cut(self, frames: Sequence[Frame]) -> None:
-        """Fix the clip that ends at `next_cut`, with what was seen in it."""
+    def cut_for(self, frames: Sequence[Frame]) -> int:
+        """Return where to cut once `next_cut` has come, given what was seen in the clip (at least one).
+
+        The first cut is moved back onto the half seconds of the pictures, where all further ones then lie, so
+        that every picture keeps its time.
+        """
+        assert self.next_cut is not None
+        return self.next_cut if self.cuts else self.next_cut - (self.next_cut - frames[0].at) % PLACE
+
+    def cut(self, at: int, frames: Sequence[Frame]) -> None:
+        """Fix the clip that ends at `at`, with what was seen in it."""
         self.frames += tuple(frames)
-        self.cuts += (self.fixed + self._clip,)
+        self.cuts += (at,)
 
     def end(self) -> None:
         """Make no more clips: the rest of the turn is one."""

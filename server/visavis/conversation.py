@@ -337,11 +337,15 @@ class Conversation:
         if cut is None or self._tape.end < cut:
             return
         take = self._sampler.take_between if turn.cuts else self._sampler.take
-        frames = turn.frames + take(turn.fixed, cut - 1)
+        seen = take(turn.fixed, cut - 1)
+        if seen or turn.frames:
+            cut = turn.cut_for(seen or turn.frames)
+            seen = tuple(frame for frame in seen if frame.at < cut)
+        frames = turn.frames + seen
         if not frames or not self.history.can_show(frames):
             turn.end()
             return
-        turn.cut(frames[len(turn.frames) :])
+        turn.cut(cut, seen)
         if turn.serial is None:
             turn.serial = self.history.reserve()
         if self._response is not None:

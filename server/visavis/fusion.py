@@ -31,7 +31,7 @@ from typing import Literal
 import av
 import numpy as np
 
-from .ahead import pieces
+from .ahead import PLACE, pieces
 from .audio import RATE, Pcm, encode_wav, resample
 from .clip import Container, Size, blank_jpeg, jpeg_size, resize_jpeg, thumbnail, write_clip
 from .config import EngineConfig, FusionConfig
@@ -128,9 +128,14 @@ class Fuser:
                 return self._pieces(pictures, audio)
             if pictures:
                 name = _stem(audio.uuid) + "-clip"
-                return self._kept((frames, audio), lambda: self._clips(name, pictures, audio, room))
+                return self._kept(
+                    (frames, audio),
+                    lambda: self._clips(name, pictures, audio, room, _origin(pictures, audio.at)),
+                )
             name = _stem(audio.uuid) + "-heard"
-            return self._kept((audio, "heard"), lambda: self._clips(name, _blank(audio.at), audio, room))
+            return self._kept(
+                (audio, "heard"), lambda: self._clips(name, _blank(audio.at), audio, room, audio.at)
+            )
         sound = () if audio is None else self._kept((audio,), lambda: (_sound(audio),))
         if frames is None:
             return sound
@@ -170,11 +175,15 @@ class Fuser:
             room = self._config.max_tokens - sum(clip.tokens for clip in clips)
             room = room // 2 if ahead else room
             seen, sound = FramesPart(piece.frames, name), AudioPart(piece.pcm, name, piece.at)
-            clips += self._kept((seen, sound, room), partial(self._clips, name, piece.frames, sound, room))
+            origin = _origin(piece.frames, piece.at) if number == 0 else piece.at
+            make = partial(self._clips, name, piece.frames, sound, room, origin)
+            clips += self._kept((seen, sound, room), make)
         return clips
 
-    def _clips(self, name: str, frames: Sequence[Frame], heard: AudioPart, room: int) -> tuple[Media, ...]:
-        origin = min(heard.at, max(frames[0].at, heard.at - _LEAD))
+    def _clips(
+        self, name: str, frames: Sequence[Frame], heard: AudioPart, room: int, origin: int
+    ) -> tuple[Media, ...]:
+        """Make the clips of what is seen and heard from `origin` on; before the sound there is silence."""
         sound = _for_ears(heard.pcm, silence=heard.at - origin)
         places = -(-len(sound) * FPS // SOUND_RATE)
         most = len(sound) + _SHORTEST  # the last clip's may be filled up
@@ -226,6 +235,17 @@ class Fuser:
             Media("picture", f"{part.uuid}-{numbered[id(frame)]}", _base64(jpeg), picture_tokens(*size))
             for frame, jpeg in zip(frames, _resized(frames, size), strict=True)
         )
+
+
+def _origin(frames: Sequence[Frame], start: int) -> int:
+    """Say when a turn's clip begins: with a picture, or by whole half seconds before the first.
+
+    Pictures lie on a grid of half seconds: shifted by a part of one, each would be seen at a wrong time.
+    """
+    late = frames[0].at - start
+    if late > 0:
+        return frames[0].at - -(-late // PLACE) * PLACE
+    return max(frames[0].at, start - _LEAD)
 
 
 def fuser_for(engine: EngineConfig, fusion: FusionConfig) -> Fuser:

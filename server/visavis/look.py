@@ -9,13 +9,12 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from .audio import RATE
+from .ahead import PLACE
 from .clip import Size, thumbnail
 from .config import FusionConfig
 from .frames import Frame, fit, spread
 from .tokens import FPS, video_tokens
 
-_STEP = RATE // FPS
 _CHUNK = 2 * FPS
 "Places of the model's own piece of sound and pictures, 2 s: clips are cut at its multiples."
 
@@ -118,7 +117,7 @@ def _places(frames: Sequence[Frame], origin: int, count: int) -> tuple[int, ...]
     still = _still_from(frames)
     shown = [len(frames) - 1] * count
     for number, frame in enumerate(frames[: still + 1]):
-        place = min(max(0, (frame.at - origin + _STEP // 2) // _STEP), count - 1) if number else 0
+        place = min(max(0, (frame.at - origin + PLACE // 2) // PLACE), count - 1) if number else 0
         shown[place:] = [number if number < still else len(frames) - 1] * (count - place)
     return tuple(shown)
 
