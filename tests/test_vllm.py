@@ -900,7 +900,27 @@ async def test_the_log_holds_neither_secrets_nor_what_is_said(caplog: pytest.Log
     assert not any(word in caplog.text for word in ("secret", "private", "Hel"))
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host", "unix://relative", "http://", "unix://"])
+@pytest.mark.parametrize("key", ["secret\n", "sec\rret", "secret\x00"])
+def test_a_key_with_what_no_header_may_hold_is_a_mistake_that_is_not_shown(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.api_key") as caught:
+        VllmEngine(replace(CONFIG, api_key=key))
+    assert "ret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:8000",
+        "ftp://host",
+        "unix://relative",
+        "http://",
+        "unix://",
+        "http://:80",
+        "http://[::1",
+        "http://host:99999",
+    ],
+)
 def test_an_address_that_is_no_use_is_named(url: str) -> None:
     with pytest.raises(ConfigError, match=r"engine\.url"):
         VllmEngine(replace(CONFIG, url=url))

@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from ..config import EngineConfig
-from ..errors import EngineLost
+from ..errors import ConfigError, EngineLost
 from . import Delta, Done, Sent
 from .chat import http_error
 from .sse import SseParser
@@ -73,7 +74,11 @@ class EngineHttp:
     """
 
     def __init__(self, config: EngineConfig, base: str, *, socket: str | None = None) -> None:
-        """`base` goes before every path. The timeouts and the key are the configuration's."""
+        """`base` goes before every path. The timeouts and the key are the configuration's.
+
+        Raises ConfigError if `base` names no server or the key cannot be sent.
+        """
+        _check(base, config.api_key)
         self._config = config
         self._base = base
         self._socket = socket
@@ -259,6 +264,19 @@ class EngineHttp:
                     pass
         except (EngineLost, aiohttp.ClientError, OSError):
             pass  # then this connection is not used again
+
+
+def _check(base: str, key: str | None) -> None:
+    """Tell at the start what would make every request impossible. Raises ConfigError."""
+    try:
+        address = urlsplit(base)
+        named = bool(address.hostname) and address.port != 0
+    except ValueError:
+        named = False
+    if not named:
+        raise ConfigError(f"engine.url is {base!r}, which names no server; write http://host:port")
+    if key is not None and not key.isprintable():
+        raise ConfigError("engine.api_key has a line end or another character that no key can have.")
 
 
 async def _note_reuse(
