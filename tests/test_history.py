@@ -176,6 +176,21 @@ def test_only_the_newest_turns_are_sent_with_media_and_older_ones_by_transcript(
     assert h.get("u0") == Item("u0", "user", (AudioContent(None, "Question 0."),))
 
 
+def test_without_transcripts_no_more_sounds_are_sent_than_a_server_takes():
+    h = History(HistoryConfig(22_000, 2, max_sounds=10), "call")
+    counts = []
+    for n in range(30):
+        h.append_user_turn(f"user {n}", sound(), sight(), cuts=(24_000, 48_000) if n == 20 else ())
+        h.fail_transcript(f"user {n}")
+        parts = [part for message in h.messages(INSTRUCTIONS) for part in message.parts]
+        assert isinstance(parts[-1], AudioPart)
+        counts.append(sum(1 + len(part.cuts) for part in parts if isinstance(part, AudioPart)))
+        reply(h, f"reply {n}")
+    assert max(counts) == 10
+    assert min(counts[10:]) >= 4
+    assert counts[:11] == [*range(1, 11), 6]  # and then all goes on as it is for a while
+
+
 def test_the_newest_turn_has_its_media_even_if_none_are_allowed() -> None:
     h = history(media_turns=0)
     say(h, "u0", "One.")

@@ -114,6 +114,8 @@ class HistoryConfig:
     "Newest user turns sent with sound and pictures; older ones as text."
     clip_tokens: int | None = None
     "The most that one turn's pictures cost as a clip; None is fusion.max_tokens where clips are sent."
+    max_sounds: int = 24
+    "In one request, clips included: a server takes `deploy.max_audios`. Only transcripts replace any."
 
     @property
     def budget(self) -> int:

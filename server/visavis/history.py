@@ -441,7 +441,8 @@ class History:
     def _release_media(self) -> None:
         """Let go of what is not sent any more: sound that has a transcript and pictures, of older turns.
 
-        Of other older sound only so much is kept as a request can hold, the newest.
+        Of other older sound only so much is kept as a request can hold, the newest, and 60 % once it is more
+        than `max_sounds`.
         """
         users = [entry for entry in self._entries if entry.item.role == "user"]
         for entry in users[: -max(1, self._config.media_turns)]:
@@ -452,9 +453,13 @@ class History:
                     case FramesContent():
                         entry.item = _without_sight(entry.item)
         room = self._config.budget * RATE / _AUDIO_TOKENS_PER_S
+        places = self._config.max_sounds
+        if sum(_sounds(entry.item) for entry in users) > places:
+            places = int(_KEEP * places)
         for entry in reversed(users):
             room -= _samples(entry.item)
-            if room < 0 and entry is not users[-1]:
+            places -= _sounds(entry.item)
+            if (room < 0 or places < 0) and entry is not users[-1]:
                 entry.item = _without_media(entry.item)
 
 
@@ -493,6 +498,14 @@ def _text_tokens(text: str) -> int:
 
 def _samples(item: Item) -> int:
     return sum(len(c.pcm) for c in item.content if isinstance(c, AudioContent) and c.pcm is not None)
+
+
+def _sounds(item: Item) -> int:
+    """Count the sounds that are sent of an item: where there are pictures, each cut makes one more."""
+    seen = any(isinstance(c, FramesContent) for c in item.content)
+    return sum(
+        1 + seen * len(c.cuts) for c in item.content if isinstance(c, AudioContent) and c.pcm is not None
+    )
 
 
 def _characters(item: Item) -> int:
