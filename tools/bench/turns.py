@@ -1,6 +1,6 @@
 """Measure what the server adds to a turn: real WebRTC over loopback, an engine that answers at once.
 
-    python tools/bench/turns.py [--calls N]
+    python tools/bench/turns.py [--calls N] [--camera]
 
 Each call asks a question, interrupts the answer after a second and hangs up. The engine is a process of
 its own (`instant_engine.py`) behind the product's client. Server and caller share this process and its loop,
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import av
 import numpy as np
 from aiohttp import ClientRequest, web
 
@@ -110,6 +111,11 @@ class Watched(Session):
 
     marks: Marks
     loud_at = 0.0
+    frames = 0
+
+    def receive_frame(self, frame: Frame) -> None:
+        self.frames += 1
+        super().receive_frame(frame)
 
     def pull_audio(self) -> Pcm:
         block = super().pull_audio()
@@ -192,17 +198,39 @@ async def instant_engine() -> AsyncIterator[EngineConfig]:
             await process.wait()
 
 
+class Film:
+    """A camera of 640x480 before which something moves."""
+
+    def __init__(self) -> None:
+        self._scene = np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8)
+
+    async def next_picture(self) -> av.VideoFrame:
+        self._scene = np.roll(self._scene, 8, axis=1)
+        blurred = self._scene.reshape(60, 8, 80, 8, 3).mean((1, 3)).astype(np.uint8)
+        return av.VideoFrame.from_ndarray(blurred.repeat(8, 0).repeat(8, 1), "rgb24").reformat(
+            format="yuv420p"
+        )
+
+
 async def one_call(
-    url: str, http: aiohttp.ClientSession, sessions: list[Watched], question: Pcm, objection: Pcm
+    url: str,
+    http: aiohttp.ClientSession,
+    sessions: list[Watched],
+    question: Pcm,
+    objection: Pcm,
+    *,
+    camera: bool,
 ) -> dict[str, float]:
     """Return seconds by name, the engine's part still missing."""
     caller = Caller()
-    peer = OutgoingPeer(RtcConfig(), caller)
+    peer = OutgoingPeer(RtcConfig(), caller, Film().next_picture if camera else None, fps=4)
     try:
         calls, headers = f"{url}/v1/realtime/calls", {"Content-Type": "application/sdp"}
         async with http.post(calls, data=await peer.offer(), headers=headers) as response:
             await peer.accept(await response.text())
         await until(lambda: caller.got("session.created"))
+        if camera:  # it takes a moment until its first picture is there
+            await until(lambda: sessions[-1].frames >= 2)
         caller.say(question)
         await until(lambda: caller.got("visavis.turn_timings") and bool(caller.heard_at))
         first = caller.heard_at[0] - caller.said_at[-1]
@@ -223,7 +251,7 @@ async def one_call(
         await peer.aclose()
 
 
-async def main(calls: int) -> None:
+async def main(calls: int, *, camera: bool) -> None:
     from hibari import Hibari
 
     voice = Hibari(threads=1)
@@ -254,7 +282,10 @@ async def main(calls: int) -> None:
             async with aiohttp.ClientSession() as http:
                 cpu_s = time.process_time()
                 with watch_loop() as steps, watch_requests() as written:
-                    rows = [await one_call(url, http, sessions, question, objection) for _ in range(calls)]
+                    rows = [
+                        await one_call(url, http, sessions, question, objection, camera=camera)
+                        for _ in range(calls)
+                    ]
                 cpu_s = time.process_time() - cpu_s
             times = await told_by(engine_config)
         finally:
@@ -314,4 +345,6 @@ if __name__ == "__main__":
     restart_on_huge_pages()  # as `visavis serve` does; PYTHONMALLOC=default shows what it is good for
     parser = argparse.ArgumentParser(description="Measure what the server adds to a turn.")
     parser.add_argument("--calls", type=int, default=10)
-    asyncio.run(main(parser.parse_args().calls))
+    parser.add_argument("--camera", action="store_true", help="show something that moves")
+    arguments = parser.parse_args()
+    asyncio.run(main(arguments.calls, camera=arguments.camera))
