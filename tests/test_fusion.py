@@ -617,6 +617,29 @@ def test_a_turn_that_was_cut_is_sent_in_pieces_with_names_of_their_own() -> None
     assert [len(brightness(clip)) for clip in clips] == [6, 4, 2]
 
 
+@pytest.mark.parametrize("clips", [True, False])
+def test_a_turn_that_was_cut_and_shows_nothing_has_a_name_for_each_length(clips: bool) -> None:
+    fuser = Fuser(FusionConfig(), "interleaved")
+    earlier = Message("user", (seen(frame(0)), heard())) if clips else Message("user", (TextPart("Hi."),))
+    broken, pcm, cuts = frame(0, b"none"), heard(6.0).pcm, (AT + 2 * RATE, AT + 4 * RATE)
+    names = []
+    for length, sent in ((2, cuts[:1]), (4, cuts), (6, cuts)):
+        turn = AudioPart(pcm[: length * RATE], "c-2-audio", AT, sent)
+        fused = fuser.fuse([earlier, Message("user", (seen(broken, name="c-2"), turn))])[1]
+        names += [media.uuid for media in fused if isinstance(media, Media)]
+    assert len(set(names)) == 3
+
+
+def test_a_picture_that_had_to_be_smaller_has_a_name_for_each_size() -> None:
+    fuser = Fuser(FusionConfig(max_tokens=400), "frames")
+    pictures = [frame(k, picture(60 * k, 640, 480), 640, 480) for k in (1, 2, 3)]
+    turn = Message("user", (seen(*pictures[1:]),))
+    before = Message("user", (seen(pictures[1], name="c-0"),))
+    (alone,), (_, beside) = fuser.fuse([turn]), fuser.fuse([before, turn])
+    sent = {(media.uuid, media.data) for media in (*alone, *beside) if isinstance(media, Media)}
+    assert len({name for name, _ in sent}) == len(sent) == 3
+
+
 def test_a_piece_takes_half_of_what_is_left_at_most_whatever_comes_after_it() -> None:
     frames = [frame(k / 2, picture(20 + 10 * k, 640, 480), 640, 480) for k in range(20)]
     cuts = (AT + 4 * RATE, AT + 8 * RATE)

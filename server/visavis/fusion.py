@@ -132,7 +132,7 @@ class Fuser:
                     (frames, audio),
                     lambda: self._clips(name, pictures, audio, room, _origin(pictures, audio.at)),
                 )
-            name = _stem(audio.uuid) + "-heard"
+            name = _whole(audio, _stem(audio.uuid) + "-heard")
             return self._kept(
                 (audio, "heard"), lambda: self._clips(name, _blank(audio.at), audio, room, audio.at)
             )
@@ -231,9 +231,14 @@ class Fuser:
         if not new:
             return ()
         frames, size = at_any_time(new, room, self._config, cost)
+        # How large a picture can be depends on what else is new in this request.
+        suffixes = [
+            "" if (frame.width, frame.height) == size else f"-{size[0]}x{size[1]}" for frame in frames
+        ]
+        names = [f"{part.uuid}-{numbered[id(frame)]}" for frame in frames]
         return tuple(
-            Media("picture", f"{part.uuid}-{numbered[id(frame)]}", _base64(jpeg), picture_tokens(*size))
-            for frame, jpeg in zip(frames, _resized(frames, size), strict=True)
+            Media("picture", name + suffix, _base64(jpeg), picture_tokens(*size))
+            for name, suffix, jpeg in zip(names, suffixes, _resized(frames, size), strict=True)
         )
 
 
@@ -325,7 +330,13 @@ def _resized(frames: Sequence[Frame], size: Size, *, checked: bool = False) -> l
 
 def _sound(part: AudioPart) -> Media:
     pcm = _for_ears(part.pcm)
-    return Media("sound", part.uuid, _base64(encode_wav(pcm, SOUND_RATE)), sound_tokens(len(pcm)))
+    uuid = _whole(part, part.uuid)
+    return Media("sound", uuid, _base64(encode_wav(pcm, SOUND_RATE)), sound_tokens(len(pcm)))
+
+
+def _whole(part: AudioPart, name: str) -> str:
+    """Name sound that is not sent in pieces: of a turn that is cut it may be just what there is so far."""
+    return f"{name}-{len(part.pcm)}" if part.cuts else name
 
 
 def _for_ears(pcm: Pcm, silence: int = 0) -> Pcm:
