@@ -303,6 +303,16 @@ def test_a_silent_engine_is_given_up(after, patience):
     assert sim.conversation.floor is Floor.IDLE
 
 
+def test_ears_that_write_down_what_was_said_do_not_shorten_the_patience_with_the_engine():
+    conversation = Conversation(ConversationConfig(), LevelVad(), "call")
+    for tick in range(200):
+        conversation.receive_audio(VOICE if tick < 100 else SILENCE, tick * 0.02)
+    conversation.receive_delta(1, TranscriptDelta("good morning"), 4.0)
+    assert conversation.next_timeout() == pytest.approx(2.5 + 30.0, abs=0.1)
+    conversation.receive_delta(1, TextDelta("Good"), 5.0)
+    assert conversation.next_timeout() == pytest.approx(5.0 + 20.0, abs=0.1)
+
+
 @pytest.mark.parametrize("rtf", [0.01, 0.9])
 def test_a_caller_who_does_not_listen_cannot_hold_the_floor_for_ever(rtf):
     config = ConversationConfig(watchdog=WatchdogConfig(response_s=10.0))

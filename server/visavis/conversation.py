@@ -127,8 +127,9 @@ class Conversation:
         response = self._response
         if response is None or response.id != response_id or not response.generating:
             return
-        response.last_delta_at = now
-        response.delta_seen = True
+        if not isinstance(delta, TranscriptDelta):  # which may be other ears' and tells nothing of the engine
+            response.last_delta_at = now
+            response.delta_seen = True
         match delta:
             case TranscriptDelta():
                 self._receive_transcript(response, delta, now)
