@@ -112,6 +112,10 @@ def test_a_setting_within_a_table_wins_over_the_word_for_the_table() -> None:
         ("[server]\norigins = [1]", r"server\.origins\[0\] must be a text, not 1"),
         ("server = 1", r"server must be a table \[server\], not 1"),
         ("[server.port]\na = 1", r"server\.port is one setting and no table"),
+        ("[deploy]\nport = 70000", r"deploy\.port must be a port up to 65535"),
+        ("[conversation.camera]\nfps = 0", r"conversation\.camera\.fps"),
+        ("[conversation.ahead]\nclip_s = 0.3", r"conversation\.ahead\.clip_s"),
+        ("[engine.talker]\nslowest_chars_per_s = 0", r"engine\.talker\.slowest_chars_per_s"),
         ("[trace]\ndir = 1", r"trace\.dir must be a path, not 1"),
         (
             "[engine]\nname = 'vlm'",

@@ -105,6 +105,10 @@ class CameraConfig:
     "Per turn; a longer turn keeps frames spread over its whole length."
     jpeg_quality: int = 85
 
+    def __post_init__(self) -> None:
+        if self.fps <= 0:
+            raise ConfigError("conversation.camera.fps must be above 0.")
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryConfig:
@@ -156,6 +160,12 @@ class AheadConfig:
     "A turn is cut at multiples of this; 0 sends nothing ahead. 8 s is how far the model's ear hears at once."
     max_clips: int = 7
     "Sent ahead of one turn: all but the end of the longest."
+
+    def __post_init__(self) -> None:
+        if 0 < self.clip_s < 1:
+            raise ConfigError(
+                "conversation.ahead.clip_s must be 0 or from 1 on: a clip holds whole pictures."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +234,12 @@ class TalkerConfig:
     "Sound by which speech may run ahead of its text before it is judged."
     max_silence_s: float = 4.0
     "Digital silence within an answer; longer pauses are a Talker that has lost the thread."
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slowest_chars_per_s < self.fastest_chars_per_s:
+            raise ConfigError(
+                "engine.talker.slowest_chars_per_s must be above 0 and below fastest_chars_per_s."
+            )
 
 
 @dataclass(frozen=True, slots=True)

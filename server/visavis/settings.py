@@ -20,6 +20,8 @@ PREFIX = "VISAVIS_"
 PLAIN = {"HOST": "server.host", "PORT": "server.port"}
 "Names that hosting platforms set; the prefixed name wins."
 
+_PORTS = ("server.port", "deploy.port", "deploy.master_port")
+
 _NONE = ("", "none")
 "How a text says None for a setting that may be None; TOML has no word for it."
 
@@ -201,7 +203,7 @@ def _number(hint: type[int] | type[float], given: _Given) -> int | float:
         raise given.wrong(wanted)
     if not math.isfinite(value) or value < 0:
         raise given.wrong(f"{wanted} from 0 on")
-    if given.name == "server.port" and value > 65_535:
+    if given.name in _PORTS and value > 65_535:
         raise given.wrong("a port up to 65535")
     return hint(value)
 
