@@ -27,6 +27,9 @@ from .vad import GatedVad, SileroPool
 
 logger = logging.getLogger(__name__)
 
+_UNREACHED_S = 5.0
+"After which it is said that no engine answers."
+
 
 async def serve(config: Config) -> None:
     """Serve until a signal. Raises VisavisError for whatever makes that impossible."""
@@ -56,7 +59,9 @@ async def _serve(config: Config, pool: SileroPool) -> None:
             listening.set()
 
         async with asyncio.TaskGroup() as tasks:
-            warming = tasks.create_task(_say_when_ready(engine, listening))
+            warming = tasks.create_task(
+                _say_when_ready(engine, listening, remote=config.engine.name != "local")
+            )
             await run_server(app, config.server, announce)
             warming.cancel()
 
@@ -101,11 +106,17 @@ def _assisted(config: Config, local_url: str, helper: Helper, parts: Parts) -> E
     return HearingEngine(engine, helper) if deaf and "ears" in parts else engine
 
 
-async def _say_when_ready(engine: Engine, listening: asyncio.Event) -> None:
+async def _say_when_ready(engine: Engine, listening: asyncio.Event, *, remote: bool) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     await listening.wait()
-    while not await engine.ready():  # noqa: ASYNC110 - it may be on another machine
+    told = not remote  # the embedded engine tells of itself
+    while not await engine.ready():
+        if not told and loop.time() > began + _UNREACHED_S:
+            told = True
+            logger.warning(
+                "no engine answers yet, calls are refused: check engine.url (visavis doctor --engine URL)"
+            )
         await asyncio.sleep(0.2)
     print(f"The engine is warm after {loop.time() - began:.1f} s: open the page and talk.", flush=True)
 
