@@ -27,7 +27,7 @@ from visavis.config import (
 )
 from visavis.engine import AudioPart, Delta, Engine, FramesPart, Message, Request, TextDelta
 from visavis.errors import EngineBusy
-from visavis.frames import Frame
+from visavis.frames import Frame, FrameSampler
 from visavis.fusion import Fuser, FusionConfig
 from visavis.session import Session
 from visavis.trace import CallTrace
@@ -46,14 +46,42 @@ def shown(frames: tuple[Frame, ...]) -> list[int]:
 # Cutting.
 
 
+def sampler(*ats: int) -> FrameSampler:
+    """What the camera saw, at these positions."""
+    seen = FrameSampler(CameraConfig())
+    for at in ats:
+        seen.receive(frame(at))
+    return seen
+
+
+def anything(_: object) -> bool:
+    return True
+
+
 def test_a_turn_is_cut_at_equal_steps_until_there_are_enough():
-    turn = OpenTurn(AheadConfig(clip_s=2.0, max_clips=2), 100)
-    assert turn.next_cut == 100 + 2 * RATE
-    turn.cut(90 + 2 * RATE, [frame(90)])
-    assert (turn.fixed, turn.next_cut) == (90 + 2 * RATE, 90 + 4 * RATE)
-    turn.cut(90 + 4 * RATE, [])
-    assert turn.next_cut is None
+    turn, seen = OpenTurn(AheadConfig(clip_s=2.0, max_clips=2), 100), sampler(90, 90 + 3 * RATE)
+    assert not turn.advance(99 + 2 * RATE, seen, anything)
+    assert turn.advance(100 + 2 * RATE, seen, anything)
+    assert not turn.advance(100 + 2 * RATE, seen, anything)
+    assert turn.advance(100 + 4 * RATE, seen, anything)
     assert turn.cuts == (90 + 2 * RATE, 90 + 4 * RATE)
+    assert shown(turn.frames) == [90, 90 + 3 * RATE]
+    assert turn.next_cut is None
+
+
+def test_a_turn_without_pictures_or_with_too_many_is_not_cut_any_more():
+    for seen, fits in ((sampler(), anything), (sampler(0), lambda _: False)):
+        turn = OpenTurn(AheadConfig(clip_s=2.0), 0)
+        assert not turn.advance(2 * RATE, seen, fits)
+        assert turn.next_cut is None
+        assert turn.cuts == ()
+
+
+def test_what_is_seen_after_the_last_cut_belongs_to_the_rest():
+    turn, seen = OpenTurn(AheadConfig(clip_s=2.0), 0), sampler(0, 3 * RATE)
+    assert turn.advance(2 * RATE, seen, anything)
+    assert shown(turn.frames_until(3 * RATE, seen)) == [0, 3 * RATE]
+    assert shown(turn.frames) == [0]
 
 
 @given(st.integers(-6 * RATE, 2 * RATE - 1))
@@ -62,15 +90,10 @@ def test_cuts_lie_on_the_half_seconds_of_the_pictures(first: int):
     cut = turn.cut_for([frame(first)])
     assert (cut - first) % PLACE == 0
     assert 0 <= 2 * RATE - cut < PLACE
-    turn.cut(cut, [frame(first)])
-    assert turn.cut_for([frame(first + 1)]) == cut + 2 * RATE
 
 
-def test_no_clips_are_made_where_none_are_wanted_or_not_any_more():
+def test_no_clips_are_made_where_none_are_wanted():
     assert OpenTurn(AheadConfig(clip_s=0.0), 0).next_cut is None
-    turn = OpenTurn(AheadConfig(), 0)
-    turn.end()
-    assert turn.next_cut is None
 
 
 def test_pictures_go_with_the_sound_of_their_time():

@@ -4,12 +4,12 @@ What was sent ahead lies in the engine's caches under its name, so it must never
 later, or comes late, belongs to a later clip.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .audio import RATE, Pcm
 from .config import AheadConfig
-from .frames import Frame
+from .frames import Frame, FrameSampler
 from .tokens import FPS
 
 PLACE = RATE // FPS
@@ -40,6 +40,29 @@ class OpenTurn:
         """Where the next clip ends, None if there will be no more."""
         return self.fixed + self._clip if len(self.cuts) < self._most else None
 
+    def advance(self, end: int, sampler: FrameSampler, fits: Callable[[Sequence[Frame]], bool]) -> bool:
+        """Fix the next clip if the turn, heard up to `end`, is long enough; tell whether it was.
+
+        Where nothing is seen, or not all that is seen `fits`, there will be no more clips.
+        """
+        cut = self.next_cut
+        if cut is None or end < cut:
+            return False
+        seen = self._seen_until(cut - 1, sampler)
+        if seen or self.frames:
+            cut = self.cut_for(seen or self.frames)
+            seen = tuple(frame for frame in seen if frame.at < cut)
+        if not (self.frames or seen) or not fits(self.frames + seen):
+            self._most = 0
+            return False
+        self.frames += seen
+        self.cuts += (cut,)
+        return True
+
+    def frames_until(self, end: int, sampler: FrameSampler) -> tuple[Frame, ...]:
+        """Return what was seen in the whole turn that ended at `end`."""
+        return self.frames + self._seen_until(end, sampler)
+
     def cut_for(self, frames: Sequence[Frame]) -> int:
         """Return where to cut once `next_cut` has come, given what was seen in the clip (at least one).
 
@@ -49,14 +72,9 @@ class OpenTurn:
         assert self.next_cut is not None
         return self.next_cut if self.cuts else self.next_cut - (self.next_cut - frames[0].at) % PLACE
 
-    def cut(self, at: int, frames: Sequence[Frame]) -> None:
-        """Fix the clip that ends at `at`, with what was seen in it."""
-        self.frames += tuple(frames)
-        self.cuts += (at,)
-
-    def end(self) -> None:
-        """Make no more clips: the rest of the turn is one."""
-        self._most = 0
+    def _seen_until(self, end: int, sampler: FrameSampler) -> tuple[Frame, ...]:
+        """Find what was seen since the last cut, or for the first clip a little before the turn too."""
+        return sampler.take_between(self.fixed, end + 1) if self.cuts else sampler.take(self.start, end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ confirmed speech while the floor is not idle is a barge-in. Everything late is d
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Literal, assert_never
 
@@ -37,6 +38,7 @@ from .history import History, Item
 from .playout import Playout
 from .response import Apology, Response, Stage
 from .tape import Tape
+from .transcripts import TranscriptEvent, Transcripts
 from .turns import Speech, SpeechDropped, SpeechStarted, SpeechStopped, TurnDetector, TurnEvent
 from .vad import VoiceActivity
 
@@ -94,8 +96,7 @@ class Conversation:
         self._last_user_item: str | None = None
         self._open = OpenTurn(config.ahead, 0)
         "The turn that goes on while somebody speaks."
-        self._awaited: dict[str, float] = {}
-        "User items without transcript, and until when one is waited for."
+        self._transcripts = Transcripts(self.history, config.watchdog.transcript_s)
         self._audio_at = 0.0
 
     # What comes in.
@@ -132,7 +133,10 @@ class Conversation:
             response.delta_seen = True
         match delta:
             case TranscriptDelta():
-                self._receive_transcript(response, delta, now)
+                told = self._transcripts.receive(response, delta)
+                if told and delta.final:
+                    self._mark(response, "transcript", now)
+                self._notify_transcripts(told)
             case TextDelta():
                 self._mark(response, "first_text", now)
                 self._end_thinking(response)
@@ -231,8 +235,7 @@ class Conversation:
             ended = self._turns.end("stalled")
             assert ended is not None
             self._receive_turn_event(ended, now)
-        for item_id in [item_id for item_id, due in self._awaited.items() if now >= due]:
-            self._fail_transcript(item_id, "No transcript came in time.")
+        self._notify_transcripts(self._transcripts.handle_timeout(now))
         response = self._response
         if response is None or now < response.deadline(self._config.watchdog):
             return
@@ -247,7 +250,7 @@ class Conversation:
 
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` is next due, or None if nothing is waited for."""
-        due = list(self._awaited.values())
+        due = list(self._transcripts.deadlines)
         if self._turns.state is Speech.SPEAKING:
             due.append(self._audio_at + self._config.turns.stall_s)
         if self._response is not None:
@@ -312,12 +315,9 @@ class Conversation:
     def _commit_turn(self, item_id: str, start: int, end: int, now: float) -> None:
         """Make a user item of the sound between two positions and of the frames seen meanwhile."""
         stop, turn = end + _TAIL, self._stop_ahead()
-        if turn.cuts:
-            frames = turn.frames + self._sampler.take_between(turn.fixed, end + 1)
-            if turn.fixed > stop - _SHORTEST_COMMIT:
-                stop = turn.fixed  # the silence after the last word was sent ahead too
-        else:
-            frames = self._sampler.take(start, end)
+        frames = turn.frames_until(end, self._sampler) if turn.cuts else self._sampler.take(start, end)
+        if turn.cuts and turn.fixed > stop - _SHORTEST_COMMIT:
+            stop = turn.fixed  # the silence after the last word was sent ahead too
         previous = self.history.append_user_turn(
             item_id,
             self._tape.cut(start, stop),
@@ -327,33 +327,22 @@ class Conversation:
             serial=turn.serial,
         )
         self._last_user_item = item_id
-        self._awaited[item_id] = now + self._config.watchdog.transcript_s
+        self._transcripts.expect(item_id, now)
         self._notify(ev.TurnCommitted(item_id, previous))
         self._notify_item(item_id, previous)
 
     def _cut_turn(self) -> None:
         """Fix a clip of a turn that has become long enough, and send ahead what there is."""
         turn = self._open
-        cut = turn.next_cut
-        if cut is None or self._tape.end < cut:
+        if not turn.advance(self._tape.end, self._sampler, self.history.can_show):
             return
-        take = self._sampler.take_between if turn.cuts else self._sampler.take
-        seen = take(turn.fixed, cut - 1)
-        if seen or turn.frames:
-            cut = turn.cut_for(seen or turn.frames)
-            seen = tuple(frame for frame in seen if frame.at < cut)
-        frames = turn.frames + seen
-        if not frames or not self.history.can_show(frames):
-            turn.end()
-            return
-        turn.cut(cut, seen)
         if turn.serial is None:
             turn.serial = self.history.reserve()
         if self._response is not None:
             return  # what is being answered comes before this turn, and is not all there yet
         messages = self.history.ahead(
             self.session.instructions,
-            self._tape.cut(turn.start, cut),
+            self._tape.cut(turn.start, turn.fixed),
             turn.frames,
             turn.start,
             turn.cuts,
@@ -402,31 +391,6 @@ class Conversation:
             self._vad.reset()
         self.session = event.session
         self._notify(ev.SessionUpdated(self.session))
-
-    def _receive_transcript(self, response: Response, delta: TranscriptDelta, now: float) -> None:
-        item_id = response.answers
-        if item_id is None or item_id not in self._awaited:
-            return
-        response.transcript += delta.text
-        if not delta.final:
-            self._notify_transcript(ev.TranscriptPart(item_id, delta.text))
-            return
-        self._mark(response, "transcript", now)
-        for earlier in self.history.joined_before(item_id):
-            # A turn whose response was broken off went to the engine again with this one, as one message.
-            if earlier in self._awaited:
-                self._finish_transcript(earlier, "")
-        self._finish_transcript(item_id, response.transcript)
-
-    def _finish_transcript(self, item_id: str, text: str) -> None:
-        del self._awaited[item_id]
-        self.history.set_transcript(item_id, text)
-        self._notify_transcript(ev.TranscriptDone(item_id, text))
-
-    def _fail_transcript(self, item_id: str, message: str) -> None:
-        del self._awaited[item_id]
-        self.history.fail_transcript(item_id)
-        self._notify_transcript(ev.TranscriptFailed(item_id, message))
 
     # The assistant's side.
 
@@ -506,8 +470,8 @@ class Conversation:
             self.history.end_reply(response.item_id, completed=status == "completed")
             item = self._known_item(response.item_id)
             self._notify(ev.ReplyEnded(response.id, item, self.history.previous_id(response.item_id)))
-        if status in ("completed", "incomplete") and response.answers in self._awaited:
-            self._fail_transcript(response.answers, "The engine gave no transcript.")
+        if status in ("completed", "incomplete"):
+            self._notify_transcripts(self._transcripts.miss(response.answers))
         self._mark(response, "done", now)
         self._notify(response.done(status, reason, error, item))
         self._playout.end()
@@ -581,10 +545,11 @@ class Conversation:
         self._notify(ev.ItemAdded(item, previous))
         self._notify(ev.ItemDone(item, previous))
 
-    def _notify_transcript(self, event: ev.TranscriptPart | ev.TranscriptDone | ev.TranscriptFailed) -> None:
+    def _notify_transcripts(self, told: Iterable[TranscriptEvent]) -> None:
         """Transcripts are always kept, since the history lives on them, but told only to who wants them."""
         if self.session.transcribe:
-            self._notify(event)
+            for event in told:
+                self._notify(event)
 
     def _mark(self, response: Response, name: str, now: float) -> None:
         """Note the first time that a stage is reached."""
