@@ -145,6 +145,7 @@ async def test_a_server_without_speech_is_spoken_for_by_the_embedded_voice(
     status, said = await examined(server, capsys)
     assert status == 0
     assert "the embedded voice will speak" in said["speech"]
+    assert "has none" in said["voices"]
     status, said = await examined(server, capsys, embedded_voice=False)
     assert status == 1
     assert "engine.embedded_voice = true" in said["speech"]
@@ -183,6 +184,15 @@ async def test_a_server_that_is_starting_ends_the_checks(capsys: pytest.CaptureF
     status, said = await examined(server, capsys)
     assert status == 1
     assert list(said) == ["health"]
+    assert "/health says 503" in said["health"]
+
+
+async def test_an_address_where_nothing_listens_is_told_from_a_server_that_is_starting(
+    capsys: pytest.CaptureFixture[str], unused_tcp_port: int
+) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    assert await examine_engine(Config(engine=EngineConfig(name="vllm", url=url))) == 1
+    assert f"nothing answers at {url}" in capsys.readouterr().out
 
 
 async def test_the_key_is_sent_and_a_wrong_one_told(capsys: pytest.CaptureFixture[str]) -> None:

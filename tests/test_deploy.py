@@ -200,7 +200,7 @@ def test_without_vllm_a_sentence_says_how_to_install_it(
     assert main(["engine"]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1
-    assert "pip install 'visavis[vllm]'" in err
+    assert "pip install '.[vllm]'" in err
 
 
 # --- the files under deploy/

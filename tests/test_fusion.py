@@ -8,7 +8,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -305,7 +305,6 @@ looks = st.lists(st.builds(frame, whens, jpegs), min_size=1, max_size=8).map(tup
 sounds = st.floats(0, 30)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     mode=st.sampled_from(["interleaved", "separate", "frames"]),
     frames=looks,
@@ -340,7 +339,6 @@ def test_whatever_a_turn_holds_it_is_within_its_bound_and_whole(
         assert len(pictures) / 2 <= -(-len(listen(clip)) // EARS)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     gaps=st.lists(st.floats(0.3, 2.5), min_size=1, max_size=9),
     first=st.floats(-3, 1),

@@ -86,6 +86,7 @@ def test_speech_of_a_human_pace_with_pauses_is_never_cut(
     assert np.array_equal(np.concatenate(out), pcm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("voice", ["hibari", "american", "british", "german"])
 def test_a_real_voice_is_never_cut(say: Say, voice: str) -> None:
     for text in (

@@ -221,9 +221,9 @@ async def call(
                     raise CallError(f"the call was lost: {caller.why_over}")
                 await asyncio.sleep(_PAUSE_S)
         finally:
-            await peer.aclose()
             if call_id:
                 await _hang_up(http, server, call_id)
+            await peer.aclose()
             _write_results(call_id, done, kept, save, report)
     return 0 if all(turn.first_audio_ms is not None and turn.error is None for turn in done) else 1
 
@@ -232,6 +232,7 @@ async def _connect(http: aiohttp.ClientSession, server: str, peer: OutgoingPeer,
     url = f"{server.rstrip('/')}/v1/realtime/calls"
     offer = await peer.offer()
     waited = 0
+    told = ""
     while True:
         try:
             async with http.post(url, data=offer, headers={"Content-Type": "application/sdp"}) as response:
@@ -243,7 +244,9 @@ async def _connect(http: aiohttp.ClientSession, server: str, peer: OutgoingPeer,
         pause = int(response.headers.get("Retry-After", "0"))
         if response.status != 503 or not pause or waited + pause > _BUSY_S:
             raise CallError(f"{server} refused the call ({response.status}): {_refusal(body)}")
-        print(f"{_refusal(body)} Trying again in {pause} s.")
+        if (refusal := _refusal(body)) != told:
+            print(f"{refusal} Asking again every {pause} s, for {_BUSY_S} s at most.", flush=True)
+            told = refusal
         waited += pause
         await asyncio.sleep(pause)
     call_id = response.headers.get("Location", "").rsplit("/", 1)[-1]
@@ -260,7 +263,7 @@ async def _hang_up(http: aiohttp.ClientSession, server: str, call_id: str) -> No
     try:
         async with http.delete(f"{server.rstrip('/')}/v1/realtime/calls/{call_id}") as response:
             await response.read()
-    except aiohttp.ClientError as error:
+    except (aiohttp.ClientError, TimeoutError) as error:
         logger.debug("hang-up did not reach the server: %s", error)
 
 

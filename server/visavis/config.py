@@ -246,7 +246,7 @@ class TalkerConfig:
 class EngineConfig:
     name: Literal["local", "vllm", "dashscope", "scripted"] = "local"
     label: str | None = None
-    "What metrics, traces and logs call it; None is `name`."
+    "What traces and logs call it; None is `name`."
     url: str = "http://127.0.0.1:8000"
     "Base URL of vLLM-Omni or of DashScope's compatible mode, or unix:///path for a socket."
     model: str = "Qwen/Qwen3-Omni-30B-A3B-Instruct"

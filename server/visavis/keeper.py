@@ -28,7 +28,10 @@ logger = logging.getLogger(__name__)
 
 _OLDEST = "0.30"
 "The version written for where vLLM is not installed: vLLM-Omni's newest on the package registry."
-_INSTALL = "vLLM-Omni is not installed here. On a machine with a GPU run: pip install 'visavis[vllm]'"
+_INSTALL = (
+    "vLLM-Omni is not installed here. On the machine with the GPUs, in an environment of its own, run this "
+    "in Visavis's folder: pip install '.[vllm]'"
+)
 _MAX_LINE = 65_536
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -294,6 +295,30 @@ async def test_refusals_of_a_server_are_told_in_a_sentence(serve, question: Path
     with pytest.raises(CallError, match="cannot reach"):
         await call(server="http://127.0.0.1:9", key=None, questions=[question])
     assert await call(server=server.url, key="secret", questions=[question]) == 0
+
+
+async def test_the_call_is_hung_up_while_the_server_still_has_it(serve, question: Path, caplog):
+    caplog.set_level(logging.INFO, "visavis.session")
+    server = await serve(ScriptedEngine([Reply(text="Fine.", pcm=tone(0.3, 440))]))
+    assert await call(server=server.url, key=None, questions=[question]) == 0
+    await until(lambda: len(server.calls) == 0, "the call is gone")
+    assert "call over: hung up" in caplog.text
+
+
+class Waking(ScriptedEngine):
+    """Is ready when it has been asked often enough."""
+
+    left = 2
+
+    async def ready(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+async def test_a_server_that_warms_up_is_asked_again_and_this_is_said_once(serve, question: Path, capsys):
+    server = await serve(Waking([Reply(text="Fine.")]))
+    await call(server=server.url, key=None, questions=[question])
+    assert capsys.readouterr().out.count("Asking again every 3 s") == 1
 
 
 async def test_a_question_that_is_no_sound_is_refused(tmp_path: Path):

@@ -70,12 +70,18 @@ class _Checks:
         self._engine = engine
         self._session = session
         self._base = config.engine.url.rstrip("/").removesuffix("/v1")
+        self._only_writes = False
 
     async def health(self) -> Finding:
         if await self._engine.ready():
             return Finding(f"{self._base} is well")
-        fix = "Start it (visavis engine), wait until it has loaded the model, or check the address."
-        return Finding(f"{self._base} does not say that it is well", fix, hopeless=True)
+        try:
+            status, _ = await read_json(self._session, f"{self._base}/health")
+        except EngineError:
+            fix = "Start it (visavis engine), or check the address."
+            return Finding(f"nothing answers at {self._base}", fix, hopeless=True)
+        fix = "Wait until it has loaded the model, or check the address: another server may be there."
+        return Finding(f"{self._base}/health says {status} and not 200", fix, hopeless=True)
 
     async def model(self) -> Finding:
         """Look for our model, and whether its context holds what we send."""
@@ -116,6 +122,7 @@ class _Checks:
                     seen, "Ask again when it is warm; then see deploy.codec_chunk_frames and the GPUs."
                 )
             return Finding(seen)
+        self._only_writes = True
         seen = f"text only, first after {reply.first_text_s or 0:.2f} s: “{reply.text.strip()}”"
         if not engine.speak or engine.thinking:
             return Finding(f"{seen}, as asked")
@@ -134,6 +141,8 @@ class _Checks:
         except EngineRefused as error:
             return Finding("an unknown voice is refused, without a list", str(error))
         known = self._engine.voices
+        if not known and self._only_writes:
+            return Finding("it only writes and has none")
         if not known:
             return Finding("it names none: any name is taken, and its own voice speaks")
         if engine.voice is not None and engine.voice.casefold() not in {name.casefold() for name in known}:

@@ -61,8 +61,8 @@ class DashscopeEngine:
         """Raises ConfigError without a key, or if `config.url` is no address."""
         if not config.api_key:
             raise ConfigError(
-                f"engine.name is dashscope, which needs a key: set {KEY_VARIABLE} in the environment, or "
-                "engine.api_key. Keys are made at https://modelstudio.console.alibabacloud.com."
+                f"An engine named dashscope needs a key: set {KEY_VARIABLE} in the environment, or api_key "
+                "in its table. Keys are made at https://modelstudio.console.alibabacloud.com."
             )
         usual = EngineConfig()
         if config.model == usual.model:
