@@ -302,7 +302,7 @@ async def test_the_call_is_hung_up_while_the_server_still_has_it(serve, question
     server = await serve(ScriptedEngine([Reply(text="Fine.", pcm=tone(0.3, 440))]))
     assert await call(server=server.url, key=None, questions=[question]) == 0
     await until(lambda: len(server.calls) == 0, "the call is gone")
-    assert "call over: hung up" in caplog.text
+    assert "call over: the client hung up" in caplog.text
 
 
 class Waking(ScriptedEngine):
