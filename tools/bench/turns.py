@@ -3,8 +3,8 @@
     python tools/bench/turns.py [--calls N] [--camera]
 
 Each call asks a question, interrupts the answer after a second and hangs up. The engine is a process of
-its own (`instant_engine.py`) behind the product's client. Server and caller share this process and its loop,
-so all figures include the caller's own work and buffering. Speech is made by the packaged English voice.
+its own (`instant_engine.py`) behind the product's client, and so is the caller (`caller.py`), whose buffering
+is part of what is heard when. Speech is made by the packaged English voice.
 """
 
 import argparse
@@ -16,81 +16,27 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import av
-import numpy as np
 from aiohttp import ClientRequest, web
 
 from visavis.actions import Action, Mark
 from visavis.app import build_app
-from visavis.audio import BLOCK, RATE, Pcm, from_float, level_dbfs
-from visavis.config import Config, EngineConfig, RtcConfig, SessionConfig
+from visavis.audio import Pcm
+from visavis.config import Config, EngineConfig, SessionConfig
 from visavis.engine.vllm import VllmEngine
-from visavis.frames import Frame
 from visavis.heap import restart_on_huge_pages, settle
-from visavis.rtc import OutgoingPeer
 from visavis.session import Session
 from visavis.trace import CallTrace
 from visavis.vad import GatedVad, SileroPool
 
 LOUD_DBFS, AUDIBLE_DBFS = -40.0, -50.0
 PATIENCE_S = 30.0
-
-
-@dataclass
-class Caller:
-    """Speaks what it is given and notes when it was loud and when something was heard."""
-
-    to_say: list[Pcm] = field(default_factory=list)
-    said_at: list[float] = field(default_factory=list)
-    heard_at: list[float] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-
-    def say(self, pcm: Pcm) -> None:
-        self.to_say += [pcm[at : at + BLOCK] for at in range(0, len(pcm) - BLOCK + 1, BLOCK)]
-
-    def pull_audio(self) -> Pcm:
-        block = self.to_say.pop(0) if self.to_say else np.zeros(BLOCK, np.int16)
-        if level_dbfs(block) > LOUD_DBFS:
-            self.said_at.append(now())
-        return block
-
-    def receive_audio(self, pcm: Pcm) -> None:
-        if level_dbfs(pcm) > AUDIBLE_DBFS:
-            self.heard_at.append(now())
-
-    def receive_message(self, text: str) -> None:
-        self.events.append(json.loads(text))
-
-    def got(self, kind: str) -> bool:
-        return any(event["type"] == kind for event in self.events)
-
-    def wants_frame(self, at: int) -> bool:
-        return False
-
-    def receive_frame(self, frame: Frame) -> None: ...
-
-    def channel_opened(self) -> None: ...
-
-    def connected(self) -> None: ...
-
-    def closed(self, reason: str) -> None: ...
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - conditions of all kinds
-            await asyncio.sleep(0.002)
 
 
 class Marks(CallTrace):
@@ -111,16 +57,11 @@ class Watched(Session):
 
     marks: Marks
     loud_at = 0.0
-    frames = 0
-
-    def receive_frame(self, frame: Frame) -> None:
-        self.frames += 1
-        super().receive_frame(frame)
 
     def pull_audio(self) -> Pcm:
         block = super().pull_audio()
-        if block.any() and now() < self.marks.at.get("barge_in", math.inf) + 1.0:
-            self.loud_at = now()
+        if block.any() and time.monotonic() < self.marks.at.get("barge_in", math.inf) + 1.0:
+            self.loud_at = time.monotonic()
         return block
 
 
@@ -132,7 +73,7 @@ def watch_requests() -> Iterator[list[float]]:
 
     async def noted(request: ClientRequest, *rest: Any) -> None:
         await write(request, *rest)
-        written.append(now())
+        written.append(time.monotonic())
 
     ClientRequest.write_bytes = noted  # type: ignore[method-assign]
     try:
@@ -198,67 +139,7 @@ async def instant_engine() -> AsyncIterator[EngineConfig]:
             await process.wait()
 
 
-class Film:
-    """A camera of 640x480 before which something moves."""
-
-    def __init__(self) -> None:
-        self._scene = np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8)
-
-    async def next_picture(self) -> av.VideoFrame:
-        self._scene = np.roll(self._scene, 8, axis=1)
-        blurred = self._scene.reshape(60, 8, 80, 8, 3).mean((1, 3)).astype(np.uint8)
-        return av.VideoFrame.from_ndarray(blurred.repeat(8, 0).repeat(8, 1), "rgb24").reformat(
-            format="yuv420p"
-        )
-
-
-async def one_call(
-    url: str,
-    http: aiohttp.ClientSession,
-    sessions: list[Watched],
-    question: Pcm,
-    objection: Pcm,
-    *,
-    camera: bool,
-) -> dict[str, float]:
-    """Return seconds by name, the engine's part still missing."""
-    caller = Caller()
-    peer = OutgoingPeer(RtcConfig(), caller, Film().next_picture if camera else None, fps=4)
-    try:
-        calls, headers = f"{url}/v1/realtime/calls", {"Content-Type": "application/sdp"}
-        async with http.post(calls, data=await peer.offer(), headers=headers) as response:
-            await peer.accept(await response.text())
-        await until(lambda: caller.got("session.created"))
-        if camera:  # it takes a moment until its first picture is there
-            await until(lambda: sessions[-1].frames >= 2)
-        caller.say(question)
-        await until(lambda: caller.got("visavis.turn_timings") and bool(caller.heard_at))
-        first = caller.heard_at[0] - caller.said_at[-1]
-        spoken, started = len(caller.said_at), now()
-        await until(lambda: now() - started > 1.0)
-        caller.say(objection)
-        await until(lambda: caller.got("output_audio_buffer.cleared"))
-        onset, at = caller.said_at[spoken], sessions[-1].marks.at
-        await until(lambda: now() > at["barge_in"] + 0.3)  # for all that was on its way
-        return {
-            **at,
-            "last word → first sound heard": first,
-            "interruption decided → last block with sound": sessions[-1].loud_at - at["barge_in"],
-            "interruption begun → last sound heard": max(t for t in caller.heard_at if t < onset + 1.0)
-            - onset,
-        }
-    finally:
-        await peer.aclose()
-
-
 async def main(calls: int, *, camera: bool) -> None:
-    from hibari import Hibari
-
-    voice = Hibari(threads=1)
-    question, objection = (
-        from_float(np.asarray(voice(text), np.float32))
-        for text in ("What is the capital of France?", "Stop, please, I have another question.")
-    )
     pool = SileroPool()
     pool.warm()
     sessions: list[Watched] = []
@@ -279,23 +160,21 @@ async def main(calls: int, *, camera: bool) -> None:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
             settle()
-            async with aiohttp.ClientSession() as http:
-                cpu_s = time.process_time()
-                with watch_loop() as steps, watch_requests() as written:
-                    rows = [
-                        await one_call(url, http, sessions, question, objection, camera=camera)
-                        for _ in range(calls)
-                    ]
-                cpu_s = time.process_time() - cpu_s
+            cpu_s = time.process_time()
+            with watch_loop() as steps, watch_requests() as written:
+                rows = await called(url, calls, camera=camera)
+            cpu_s = time.process_time() - cpu_s
             times = await told_by(engine_config)
         finally:
             await runner.cleanup()
             await engine.aclose()
+    for row, session in zip(rows, sessions, strict=True):
+        at = session.marks.at
+        row |= at | {"interruption decided → last block with sound": session.loud_at - at["barge_in"]}
     report(rows, times, written)
-    size = times[0]["bytes"] / 1000
-    print(f"{calls} calls; question of {len(question) / RATE:.1f} s; requests of {size:.0f} kB")
-    print(f"{cpu_s / calls:.2f} CPU-s a call, caller included; most memory {peak_mb():.0f} MB")
-    print("steps of the loop over 10 ms, caller's included:")
+    print(f"{calls} calls; requests of {times[0]['bytes'] / 1000:.0f} kB")
+    print(f"{cpu_s / calls:.2f} CPU-s a call; most memory {peak_mb():.0f} MB")
+    print("steps of the loop over 10 ms:")
     names: dict[str, list[Step]] = {}
     for step in steps:
         names.setdefault(step.what, []).append(step)
@@ -305,6 +184,19 @@ async def main(calls: int, *, camera: bool) -> None:
             f"  {len(group)} of {name}, longest {longest.wall_ms:.0f} ms"
             f", of which {longest.cpu_ms:.0f} ms on the CPU"
         )
+
+
+async def called(url: str, calls: int, *, camera: bool) -> list[dict[str, float]]:
+    """Have calls made by a process of its own; what it noted of each, in seconds by name."""
+    script = Path(__file__).with_name("caller.py")
+    arguments = [url, "--calls", str(calls), *(["--camera"] if camera else [])]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await process.communicate()
+    if process.returncode:
+        raise SystemExit(f"the caller ended with {process.returncode}")
+    return [json.loads(line) for line in told.splitlines()]
 
 
 def peak_mb() -> float:
