@@ -42,24 +42,24 @@ def write_clip(jpegs: Sequence[bytes], size: Size, fps: int, pcm: Pcm, container
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as output:
         if container == "exact":
-            sight = output.add_stream("mjpeg", rate=fps)
-            sight.pix_fmt = "yuvj420p"
+            # The camera's own pictures need no encoder.
+            pictures = output.add_mux_stream("mjpeg", rate=fps, width=size[0], height=size[1])
             sound = output.add_stream("flac", rate=SOUND_RATE)
             sound.options = {"compression_level": _FLAC_LEVEL}
         else:
             sight = output.add_stream("libx264", rate=fps)
             sight.pix_fmt = "yuv420p"
             sight.options = {"preset": "ultrafast", "crf": "20", "tune": "zerolatency"}
+            sight.width, sight.height = size
+            sight.thread_count = 1  # starting threads takes longer than they would save
             sound = output.add_stream("aac", rate=SOUND_RATE)
             sound.bit_rate = _AAC_BITS_PER_S
-        sight.width, sight.height = size
-        sight.thread_count = 1  # starting threads takes longer than they would save
         sound.layout = "mono"
         output.start_encoding()
         for number, jpeg in enumerate(jpegs):
             if container == "exact":
                 packet = av.Packet(jpeg)
-                packet.stream = sight
+                packet.stream = pictures
                 packet.pts = packet.dts = number
                 packet.duration = 1
                 packet.time_base = fractions.Fraction(1, fps)
