@@ -17,6 +17,7 @@ from .calls import Call, Calls
 from .config import Config, SessionConfig
 from .errors import ClientEventError, SignallingError
 from .forms import parse_form
+from .metrics import exposition
 from .page import Page, web_root
 from .protocol.fields import parse
 from .protocol.realtime_session import merge_session
@@ -30,6 +31,7 @@ OpenCall = Callable[[str, SessionConfig], Call]
 "Makes the call of a new id with a client's settings, without doing any work."
 
 _API = "/v1/"
+_METRICS = "/metrics"
 _BODY_S = 10.0
 "In which a request's body must have arrived: slow senders must not pile up."
 _READY_S = 2.0
@@ -105,6 +107,7 @@ class _Api:
             web.post(f"{calls}/{{call_id}}/hangup", self.end),
             web.get("/healthz", self.health),
             web.get("/readyz", self.readiness),
+            web.get(_METRICS, self.metrics),
         ]
 
     async def create(self, request: web.Request) -> web.Response:
@@ -134,6 +137,10 @@ class _Api:
 
     async def health(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        body, content_type = exposition()
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
 
     async def readiness(self, request: web.Request) -> web.Response:
         if self._calls.closing:
@@ -255,7 +262,8 @@ def _refusals(gate: Gate) -> Middleware:
 def _is_api(request: web.Request) -> bool:
     """Tell by the route that will run, not only by the spelling of the path, whether a key is needed."""
     resource = request.match_info.route.resource
-    return request.path.startswith(_API) or (resource is not None and resource.canonical.startswith(_API))
+    paths = (request.path, "" if resource is None else resource.canonical)
+    return any(path.startswith(_API) or path == _METRICS for path in paths)
 
 
 def _as_signalling_error(error: web.HTTPException) -> SignallingError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..config import RouterConfig
 from ..errors import EngineBusy, EngineError, EngineLost, EngineRefused
+from ..metrics import ENGINE_REQUESTS
 from . import Delta, Done, Engine, Request, Routed, Sent, TranscriptDelta
 from .limits import Breaker, BreakerState, Places, Ticket
 
@@ -78,7 +79,7 @@ class RouterEngine:
             early = not lanes
             lane = resting.popleft() if early else lanes.popleft()
             if not early and not lane.breaker.lets_through(_now()):
-                self._counts[lane.label, "passed over", "left alone"] += 1
+                self._count(lane, "passed over", "left alone")
                 attempt.pass_over(lane.label, "left alone", None)
                 resting.append(lane)
                 continue
@@ -89,7 +90,7 @@ class RouterEngine:
                         yield delta
                 return
             except _PassedOver as passed:
-                self._counts[lane.label, "passed over", passed.reason] += 1
+                self._count(lane, "passed over", passed.reason)
                 attempt.pass_over(lane.label, passed.reason, passed.error)
         raise attempt.error()
 
@@ -115,6 +116,10 @@ class RouterEngine:
         """How often which engine had which outcome, and why, since the start."""
         return dict(self._counts)
 
+    def _count(self, lane: "_Lane", outcome: str, why: str) -> None:
+        self._counts[lane.label, outcome, why] += 1
+        ENGINE_REQUESTS.labels(lane.label, outcome, why).inc()
+
     async def _send_ahead(self, lane: "_Lane", request: Request) -> AsyncGenerator[Delta, None]:
         """Pass on what may be of use later to the engine that will be asked, if it has two places free.
 
@@ -123,7 +128,7 @@ class RouterEngine:
         if not lane.looks_ahead or lane.breaker.state is not BreakerState.CLOSED or lane.places.free < 2:
             raise EngineBusy("There is no place for what is sent ahead.")
         async with lane.place(None), aclosing(lane.engine.respond(request)) as deltas:
-            self._counts[lane.label, "sent ahead", ""] += 1
+            self._count(lane, "sent ahead", "")
             async for delta in deltas:
                 yield delta
 
@@ -174,7 +179,7 @@ class RouterEngine:
                 elif outcome == "withdrawn":
                     lane.breaker.note_nothing(_now())
                 if outcome:
-                    self._counts[lane.label, outcome, why] += 1
+                    self._count(lane, outcome, why)
 
 
 class _Attempt:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from enum import Enum, auto
 from typing import Protocol
@@ -12,6 +12,7 @@ from ..audio import RATE, Pcm
 from ..config import EngineConfig
 from ..errors import EngineError
 from ..local.clauses import ClauseSplitter
+from ..metrics import ENGINE_SPEECH
 from . import AudioDelta, Delta, Done, Engine, Request, TextDelta
 from .talker import TalkerGuard
 
@@ -54,7 +55,7 @@ class VoicedEngine:
 
     async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Stream one response, as the engine does but for its sound. Raises EngineError of the engine."""
-        turn = _Turn(request, TalkerGuard(self._config.talker), self._voice, self._counts)
+        turn = _Turn(request, TalkerGuard(self._config.talker), self._voice, self._count)
         if turn.wants_sound and self._voice is not None and not self._expects_sound:
             turn.take_over()
         async with aclosing(self._inner.respond(request)) as deltas:
@@ -81,6 +82,10 @@ class VoicedEngine:
         """
         return dict(self._counts)
 
+    def _count(self, what: str) -> None:
+        self._counts[what] += 1
+        ENGINE_SPEECH.labels(what).inc()
+
     @property
     def _expects_sound(self) -> bool:
         return self._config.speak and not self._config.thinking and self._silent < self._mute_after
@@ -100,13 +105,13 @@ class _Turn:
     """One answer on its way."""
 
     def __init__(
-        self, request: Request, guard: TalkerGuard, voice: Voice | None, counts: Counter[str]
+        self, request: Request, guard: TalkerGuard, voice: Voice | None, count: Callable[[str], None]
     ) -> None:
         self.wants_sound = request.speak and not request.ahead
         self._call_id = request.call_id
         self._guard = guard
         self._voice = voice
-        self._counts = counts
+        self._count = count
         self._speaker = _Speaker.ENGINE
         self._splitter = ClauseSplitter()
         self._said = False
@@ -188,7 +193,7 @@ class _Turn:
         self._speaker = _Speaker.INSTEAD
         guard = self._guard
         if guard.fault is not None:
-            self._counts[guard.fault.value] += 1
+            self._count(guard.fault.value)
             logger.warning(
                 "call %s: the Talker's speech is %s after %.1f s, %d characters of text",
                 self._call_id,
@@ -207,11 +212,11 @@ class _Turn:
                 async for pcm in sounds:
                     if not self._said:
                         self._said = True
-                        self._counts["spoken"] += 1
+                        self._count("spoken")
                     yield AudioDelta(pcm)
         except EngineError as error:
             self._voice = None
-            self._counts["unspoken"] += 1
+            self._count("unspoken")
             logger.warning("call %s: the answer goes on without sound: %s", self._call_id, error)
 
 

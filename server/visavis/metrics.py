@@ -1,0 +1,20 @@
+"""What this process counts, in the form that Prometheus reads. Labels have few values: nothing of a call."""
+
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
+
+ENGINE_REQUESTS = Counter(
+    "visavis_engine_requests",
+    "Requests by engine, what became of them there, and why.",
+    ("engine", "outcome", "reason"),
+)
+
+ENGINE_SPEECH = Counter(
+    "visavis_engine_speech",
+    "Answers whose speech was at fault, by the fault; answers spoken for the engine; answers left unspoken.",
+    ("what",),
+)
+
+
+def exposition() -> tuple[bytes, str]:
+    """Return all metrics as text, and its content type."""
+    return generate_latest(), CONTENT_TYPE_LATEST
