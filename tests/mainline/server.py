@@ -102,7 +102,8 @@ def metrics(url: str) -> dict[str, float]:
 
 
 def _environ() -> dict[str, str]:
-    return {**os.environ, **_LEAST, "PYTHONPATH": str(_TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
+    path = f"{_TESTS / 'mainline' / 'site'}{os.pathsep}{_TESTS}"
+    return {**os.environ, **_LEAST, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _free_port() -> int:

@@ -1,8 +1,4 @@
-"""`vllm serve` for an environment whose torchvision has no compiled half; what it spawns loads this too."""
-
-from omni.torchvision_ops import declare_missing_ops
-
-declare_missing_ops()
+"""`vllm serve` for an environment that has vLLM under another package's name."""
 
 if __name__ == "__main__":
     from vllm.entrypoints.launchers.api_server.entry import main
