@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -22,6 +22,7 @@ from .config import Config
 from .deploy import arguments, check, parse_version, shell_command, stages
 from .engine.health import is_out_of_memory, read_figures, read_gpus
 from .errors import ConfigError, EngineLost
+from .signals import on_stop_signal
 from .tether import tethered
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ async def keep(config: Config) -> int:
             environment["VLLM_API_KEY"] = config.engine.api_key
         url = None if config.deploy.headless else _url(config)
         keeper = Keeper(command, environment, url, key=config.engine.api_key)
-        with _on_signal(keeper.stop):
+        with on_stop_signal(keeper.stop):
             return await keeper.run()
 
 
@@ -271,16 +272,3 @@ def _url(config: Config) -> str:
     host = config.deploy.host
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not listened on
     return f"http://[{host}]:{config.deploy.port}" if ":" in host else f"http://{host}:{config.deploy.port}"
-
-
-@contextlib.contextmanager
-def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)

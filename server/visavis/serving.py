@@ -3,9 +3,7 @@
 import asyncio
 import errno
 import logging
-import signal
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from aiohttp import web
@@ -15,6 +13,7 @@ from .app import CALLS, AccessLog, access_logger
 from .auth import is_loopback_host
 from .config import ServerConfig
 from .errors import ConfigError
+from .signals import on_stop_signal
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ async def run_server(app: web.Application, config: ServerConfig, announce: Calla
     try:
         await _listen(runner, config)
         announce(_address(config, runner.addresses[0][1]))
-        with _on_signal(stop):
+        with on_stop_signal(stop):
             await stopping.wait()
             logger.info("stopping")
             # Still listening, so that whoever asks learns that this server goes away.
@@ -91,16 +90,3 @@ def _address(config: ServerConfig, port: int) -> str:
     host = f"[{host}]" if ":" in host else host
     reach = "a key is needed to call" if config.keys else "no key is set, so only this machine may call"
     return f"http://{host}:{port} ({reach})"
-
-
-@contextmanager
-def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
