@@ -18,6 +18,7 @@ from visavis.actions import CancelResponse, Mark, Notify, StartResponse
 from visavis.audio import BLOCK, RATE, Pcm
 from visavis.config import ConversationConfig
 from visavis.conversation import Conversation
+from visavis.ear import Sound
 from visavis.engine import AudioDelta, Delta, Done, Request, TextDelta, ThinkingDelta, TranscriptDelta
 from visavis.errors import EngineError, EngineLost
 from visavis.frames import Frame
@@ -29,11 +30,14 @@ SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 VOICE: Pcm = np.full(BLOCK, 4000, np.int16)
 
 
-class LevelVad:
-    """Loud is speech: the simulation's own detector."""
+class LevelEar:
+    """Loud is speech: the simulation's own ear."""
 
-    def receive(self, pcm: Pcm) -> float:
-        return 0.9 if pcm[0] or pcm[-1] else 0.0
+    def receive(self, pcm: Pcm) -> Sound:
+        return Sound(0.9 if pcm[0] or pcm[-1] else 0.0)
+
+    def play(self, pcm: Pcm) -> None:
+        pass
 
     def reset(self) -> None:
         pass
@@ -124,7 +128,7 @@ class Sim:
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.conversation = Conversation(self.config, LevelVad(), "call", self.apology)
+        self.conversation = Conversation(self.config, LevelEar(), "call", self.apology)
         self.log: list[tuple[float, Any]] = []
         self.heard: list[tuple[float, bool]] = []
         "For each block that went out, whether there was sound in it."

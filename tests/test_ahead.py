@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import SILENCE, VOICE, LevelVad, Reply, Sim
+from sim import SILENCE, VOICE, LevelEar, Reply, Sim
 from visavis import events as ev
 from visavis import session as session_module
 from visavis.actions import CancelResponse, SendAhead, StartResponse, StopAhead
@@ -21,9 +21,9 @@ from visavis.config import (
     ConversationConfig,
     EngineConfig,
     HistoryConfig,
-    ServerVad,
     SessionConfig,
     TurnConfig,
+    TurnDetection,
 )
 from visavis.engine import AudioPart, Delta, Engine, FramesPart, Message, Request, TextDelta
 from visavis.errors import EngineBusy
@@ -234,7 +234,7 @@ def test_a_turn_dropped_by_the_client_leaves_its_name_unused():
 
 
 def test_while_an_answer_goes_on_nothing_is_sent_but_the_turn_is_cut_all_the_same():
-    session = SessionConfig(turn_detection=ServerVad(interrupt_response=False))
+    session = SessionConfig(turn_detection=TurnDetection(interrupt_response=False))
     sim = Sim(
         speech=[(1.0, 2.0), (4.0, 7.5)],
         camera_fps=4,
@@ -326,7 +326,7 @@ async def calling(
     monkeypatch.setattr(session_module, "Peer", NobodyThere)
     conversation = ConversationConfig(ahead=AheadConfig(clip_s=2.0))
     config = Config(engine=EngineConfig(name="vllm"), conversation=conversation)
-    session = Session("call", config, SessionConfig(), engine, LevelVad(), CallTrace(config.trace, "call"))
+    session = Session("call", config, SessionConfig(), engine, LevelEar(), CallTrace(config.trace, "call"))
     running = asyncio.create_task(session.run())
     at = 0
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import SILENCE, VOICE, LevelVad, Network, Reply, Sim
+from sim import SILENCE, VOICE, LevelEar, Network, Reply, Sim
 from visavis import events as ev
 from visavis.actions import CancelResponse, Notify, StartResponse
 from visavis.audio import BLOCK, RATE
@@ -15,9 +15,9 @@ from visavis.config import (
     AheadConfig,
     CameraConfig,
     ConversationConfig,
-    ServerVad,
     SessionConfig,
     TurnConfig,
+    TurnDetection,
     WatchdogConfig,
 )
 from visavis.conversation import Conversation, Floor
@@ -202,7 +202,7 @@ def test_clearing_while_somebody_speaks_drops_the_speech():
 
 
 def test_a_caller_whose_packets_stop_has_ended_the_turn():
-    conversation = Conversation(ConversationConfig(), LevelVad(), "call")
+    conversation = Conversation(ConversationConfig(), LevelEar(), "call")
     for tick in range(100):
         conversation.receive_audio(VOICE, tick * 0.02)
     due = conversation.next_timeout()
@@ -262,14 +262,14 @@ def test_speech_over_the_rest_of_a_finished_response_does_not_end_it_twice():
 
 
 def test_an_uninterruptible_answer_plays_on_and_the_next_turn_waits_for_its_end():
-    config = with_session(turn_detection=ServerVad(interrupt_response=False))
+    config = with_session(turn_detection=TurnDetection(interrupt_response=False))
     sim = Sim(speech=[(1.0, 2.5), (4.0, 5.0)], replies=[Reply(seconds=6.0), Reply()], config=config).run(20)
     assert [d.status for d in sim.events(ev.ResponseDone)] == ["completed", "completed"]
     assert sim.times(ev.ResponseCreated)[1] >= sim.times(ev.PlayoutStopped)[0]
 
 
 def test_without_create_response_a_turn_is_only_committed():
-    config = with_session(turn_detection=ServerVad(create_response=False))
+    config = with_session(turn_detection=TurnDetection(create_response=False))
     sim = Sim(speech=[(1.0, 2.5)], config=config).run(5)
     assert sim.events(ev.TurnCommitted)
     assert not sim.events(ev.ResponseCreated)
@@ -304,7 +304,7 @@ def test_a_silent_engine_is_given_up(after, patience):
 
 
 def test_ears_that_write_down_what_was_said_do_not_shorten_the_patience_with_the_engine():
-    conversation = Conversation(ConversationConfig(), LevelVad(), "call")
+    conversation = Conversation(ConversationConfig(), LevelEar(), "call")
     for tick in range(200):
         conversation.receive_audio(VOICE if tick < 100 else SILENCE, tick * 0.02)
     conversation.receive_delta(1, TranscriptDelta("good morning"), 4.0)
@@ -322,7 +322,7 @@ def test_a_caller_who_does_not_listen_cannot_hold_the_floor_for_ever(rtf):
 
 
 def test_late_deltas_of_a_cancelled_response_are_dropped():
-    conversation = Conversation(PUSH_TO_TALK, LevelVad(), "call")
+    conversation = Conversation(PUSH_TO_TALK, LevelEar(), "call")
     conversation.receive_client(ev.CreateResponse(), 0.0)
     conversation.receive_delta(1, TextDelta("one"), 0.1)
     conversation.receive_client(ev.CancelGeneration(), 0.2)
@@ -400,7 +400,7 @@ def test_nobody_apologises_for_an_answer_that_was_not_to_be_spoken_or_was_stoppe
 
 @pytest.mark.parametrize(("text", "apologies"), [("", 1), ("Well", 0)])
 def test_an_answer_that_was_cut_short_before_its_first_word_is_apologised_for(text, apologies):
-    conversation = Conversation(PUSH_TO_TALK, LevelVad(), "call", SORRY)
+    conversation = Conversation(PUSH_TO_TALK, LevelEar(), "call", SORRY)
     conversation.receive_client(ev.CreateResponse(), 0.0)
     conversation.receive_delta(1, ThinkingDelta("Hm."), 0.1)
     if text:
@@ -439,7 +439,7 @@ def test_that_the_model_thinks_is_told_and_what_it_thinks_is_not():
 
 @pytest.mark.parametrize("end", [AudioDelta(np.ones(480, np.int16)), Done(), EngineLost("dead")])
 def test_thinking_ends_with_whatever_comes_next(end):
-    conversation = Conversation(PUSH_TO_TALK, LevelVad(), "call")
+    conversation = Conversation(PUSH_TO_TALK, LevelEar(), "call")
     conversation.receive_client(ev.CreateResponse(), 0.0)
     for at in (0.1, 0.2):
         conversation.receive_delta(1, ThinkingDelta("Hm."), at)
@@ -466,7 +466,7 @@ def test_a_model_that_stops_thinking_and_says_nothing_is_given_up():
 
 
 def test_when_the_request_was_written_is_a_stage_of_the_turn():
-    conversation = Conversation(PUSH_TO_TALK, LevelVad(), "call")
+    conversation = Conversation(PUSH_TO_TALK, LevelEar(), "call")
     conversation.receive_client(ev.CreateResponse(), 10.0)
     conversation.receive_delta(1, Sent(10.02), 10.5)
     conversation.receive_delta(1, TextDelta("Hi."), 10.5)
@@ -492,7 +492,7 @@ def test_a_transcript_that_does_not_come_is_given_up():
 
 
 def test_a_transcript_in_parts_is_passed_on_and_kept_whole():
-    conversation = Conversation(ConversationConfig(), LevelVad(), "call")
+    conversation = Conversation(ConversationConfig(), LevelEar(), "call")
     for tick in range(200):
         conversation.receive_audio(VOICE if tick < 100 else SILENCE, tick * 0.02)
     conversation.receive_delta(1, TranscriptDelta("good ", final=False), 5.0)
@@ -712,7 +712,7 @@ def test_an_update_changes_the_session_from_now_on():
 
 
 def test_a_response_can_have_its_own_terms():
-    conversation = Conversation(ConversationConfig(), LevelVad(), "call")
+    conversation = Conversation(ConversationConfig(), LevelEar(), "call")
     own = ev.CreateResponse("Rhyme.", ("text",), 10, 0.0)
     conversation.receive_client(own, 0.0)
     request = None
@@ -742,7 +742,7 @@ def test_a_response_can_have_its_own_terms():
 
 
 def test_filtered_content_is_incomplete():
-    conversation = Conversation(ConversationConfig(), LevelVad(), "call")
+    conversation = Conversation(ConversationConfig(), LevelEar(), "call")
     conversation.receive_client(ev.CreateResponse(), 0.0)
     conversation.receive_delta(1, Done("content_filter"), 0.4)
     events = []
@@ -815,7 +815,7 @@ CLIENT_EVENTS = st.sampled_from(
         ev.CreateItem("user", "typed"),
         ev.UpdateSession(SessionConfig()),
         ev.UpdateSession(SessionConfig(turn_detection=None)),
-        ev.UpdateSession(SessionConfig(turn_detection=ServerVad(interrupt_response=False))),
+        ev.UpdateSession(SessionConfig(turn_detection=TurnDetection(interrupt_response=False))),
     ]
 )
 REPLIES = st.builds(

@@ -35,6 +35,7 @@ from engine_wire import (
 from visavis import session as session_module
 from visavis.audio import RATE
 from visavis.config import Config, EngineConfig, SessionConfig, TraceConfig
+from visavis.ear import Sound
 from visavis.engine.vllm import VllmEngine
 from visavis.response import Apology
 from visavis.session import Session
@@ -69,8 +70,11 @@ class Caller:
 class NoVoice:
     """No speech: the caller types."""
 
-    def receive(self, pcm: object) -> float:
-        return 0.0
+    def receive(self, pcm: object) -> Sound:
+        return Sound(0.0)
+
+    def play(self, pcm: object) -> None:
+        pass
 
     def reset(self) -> None:
         pass

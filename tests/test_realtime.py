@@ -14,7 +14,7 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from visavis import events as ev
-from visavis.config import ServerVad, SessionConfig
+from visavis.config import SessionConfig, TurnDetection
 from visavis.errors import ClientEventError, EngineBusy, VisavisError
 from visavis.frames import Frame
 from visavis.history import AudioContent, FramesContent, Item, SpokenContent, TextContent
@@ -321,7 +321,7 @@ def test_the_session_is_whole_and_round_trips_through_its_own_merge() -> None:
 
 
 vads = st.builds(
-    ServerVad,
+    TurnDetection,
     threshold=st.floats(0, 1),
     prefix_padding_ms=st.integers(0, 5_000),
     silence_duration_ms=st.integers(100, 10_000),
@@ -578,9 +578,11 @@ def test_a_model_that_is_not_here_is_aliased() -> None:
 
 
 def test_turn_detection_is_merged_with_the_present_one() -> None:
-    base = replace(SESSION, turn_detection=ServerVad(threshold=0.7, create_response=False))
+    base = replace(SESSION, turn_detection=TurnDetection(threshold=0.7, create_response=False))
     changed = update(detection({"silence_duration_ms": 700}), base)
-    assert changed.turn_detection == ServerVad(threshold=0.7, create_response=False, silence_duration_ms=700)
+    assert changed.turn_detection == TurnDetection(
+        threshold=0.7, create_response=False, silence_duration_ms=700
+    )
 
 
 def test_turn_detection_comes_back_after_push_to_talk() -> None:
@@ -591,13 +593,13 @@ def test_turn_detection_comes_back_after_push_to_talk() -> None:
 @pytest.mark.parametrize(("eagerness", "silence_ms"), [("low", 900), ("medium", 500), ("high", 350)])
 def test_semantic_detection_is_mapped_onto_a_silence(eagerness: str, silence_ms: int) -> None:
     changed = update(detection({"type": "semantic_vad", "eagerness": eagerness}))
-    assert changed.turn_detection == ServerVad(silence_duration_ms=silence_ms)
+    assert changed.turn_detection == TurnDetection(silence_duration_ms=silence_ms)
 
 
 def test_semantic_detection_without_eagerness_is_the_default() -> None:
-    base = replace(SESSION, turn_detection=ServerVad(silence_duration_ms=900))
+    base = replace(SESSION, turn_detection=TurnDetection(silence_duration_ms=900))
     changed = update({"turn_detection": {"type": "semantic_vad", "interrupt_response": False}}, base)
-    assert changed.turn_detection == ServerVad(interrupt_response=False)
+    assert changed.turn_detection == TurnDetection(interrupt_response=False)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from visavis.config import Config, IceServer, ServerVad
+from visavis.config import Config, IceServer, TurnDetection
 from visavis.errors import ConfigError
 from visavis.settings import leaves, load, variables
 
@@ -46,7 +46,7 @@ def test_a_file_sets_nested_tables_lists_and_paths(tmp_path: Path) -> None:
     assert isinstance(config.server.max_call_s, float)
     assert config.rtc.ice_servers == (IceServer(urls=("turn:turn.example",), username="u", credential="c"),)
     assert config.conversation.session.output_modalities == ("text",)
-    assert config.conversation.session.turn_detection == ServerVad(silence_duration_ms=700)
+    assert config.conversation.session.turn_detection == TurnDetection(silence_duration_ms=700)
     assert config.trace.dir == Path.home() / "traces"
 
 
@@ -91,7 +91,7 @@ def test_the_environment_is_text_of_every_type(variable: str, text: str, wanted:
 def test_a_setting_within_a_table_wins_over_the_word_for_the_table() -> None:
     name = "VISAVIS_CONVERSATION_SESSION_TURN_DETECTION"
     session = load(None, {name: "none", f"{name}_THRESHOLD": "0.7"}).conversation.session
-    assert session.turn_detection == ServerVad(threshold=0.7)
+    assert session.turn_detection == TurnDetection(threshold=0.7)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.audio import BLOCK, RATE
-from visavis.config import ServerVad, TurnConfig
+from visavis.config import TurnConfig, TurnDetection
 from visavis.errors import ConfigError
 from visavis.turns import (
     Evidence,
     Speech,
     SpeechDropped,
+    SpeechPaused,
+    SpeechResumed,
     SpeechStarted,
     SpeechStopped,
     TurnDetector,
@@ -19,17 +21,22 @@ from visavis.turns import (
 
 MS = RATE // 1000
 CONFIG = TurnConfig(min_speech_ms=120, onset_window_ms=240, min_voiced_ms=200, max_turn_ms=10_000)
-VAD = ServerVad(threshold=0.5, prefix_padding_ms=300, silence_duration_ms=500)
+VAD = TurnDetection(threshold=0.5, prefix_padding_ms=300, silence_duration_ms=500)
 
 VOICE, HUSH = 0.9, 0.02
 
 
-def detector(vad: ServerVad | None = VAD, **limits: int) -> TurnDetector:
+def detector(vad: TurnDetection | None = VAD, **limits: int) -> TurnDetector:
     return TurnDetector(replace(CONFIG, **limits), vad)
 
 
 def feed(turns: TurnDetector, *script: tuple[int, float], block: int = BLOCK) -> list[TurnEvent]:
-    """Play (milliseconds, probability) after what was already played."""
+    """Play (milliseconds, probability) after what was already played; of pauses nothing is told."""
+    events = feed_all(turns, *script, block=block)
+    return [event for event in events if not isinstance(event, SpeechPaused | SpeechResumed)]
+
+
+def feed_all(turns: TurnDetector, *script: tuple[int, float], block: int = BLOCK) -> list[TurnEvent]:
     events: list[TurnEvent] = []
     for milliseconds, probability in script:
         end = turns.position + milliseconds * MS
@@ -462,9 +469,16 @@ def test_clearing_drops_the_running_turn() -> None:
 class Impatient:
     """Finished at the first silence after a second of voice."""
 
-    def __init__(self, vad: ServerVad) -> None:
+    def __init__(self, vad: TurnDetection) -> None:
         self.vad = vad
         self.asked: list[Evidence] = []
+        self.pauses: list[int] = []
+
+    def may_be_finished(self, evidence: Evidence) -> bool:
+        return False
+
+    def note_pause(self, samples: int) -> None:
+        self.pauses.append(samples)
 
     def finished(self, evidence: Evidence) -> bool:
         self.asked.append(evidence)
@@ -474,7 +488,7 @@ class Impatient:
 def test_another_endpointer_decides_on_the_evidence() -> None:
     made: list[Impatient] = []
 
-    def make(vad: ServerVad) -> Impatient:
+    def make(config: TurnConfig, vad: TurnDetection) -> Impatient:
         made.append(Impatient(vad))
         return made[-1]
 
@@ -488,10 +502,62 @@ def test_another_endpointer_decides_on_the_evidence() -> None:
     assert evidence == made[0].asked[-1]
     assert feed(turns, (400, VOICE), (20, HUSH)) == [SpeechStopped(700 * MS, 2040 * MS, "silence")]
     assert turns.evidence is None
+    assert made[0].pauses == [40 * MS]
 
     other = replace(VAD, threshold=0.3)
     turns.reconfigure(other)
     assert [endpointer.vad for endpointer in made] == [VAD, other]
+
+
+# Pauses
+
+
+def test_a_silence_that_may_be_the_end_is_told_once_and_taken_back() -> None:
+    events = feed_all(detector(), (600, VOICE), (200, HUSH), (400, VOICE), (500, HUSH))
+    assert events == [
+        SpeechStarted(0),
+        SpeechPaused(0, 600 * MS),
+        SpeechResumed(0),
+        SpeechPaused(0, 1200 * MS),
+        SpeechStopped(0, 1200 * MS, "silence"),
+    ]
+
+
+def test_a_gap_too_short_to_be_the_end_is_not_told() -> None:
+    assert feed_all(detector(), (600, VOICE), (60, HUSH), (400, VOICE)) == [SpeechStarted(0)]
+
+
+def test_what_is_known_of_a_silence_is_forgotten_with_it() -> None:
+    turns = detector()
+    feed(turns, (600, VOICE), (100, HUSH))
+    turns.receive_verdict(600 * MS, 0.7)
+    turns.receive_text(600 * MS, "and")
+    turns.receive(turns.position, BLOCK, HUSH, 0.4)
+    evidence = turns.evidence
+    assert evidence is not None
+    assert (evidence.finality, evidence.verdict, evidence.text) == (0.4, 0.7, "and")
+    feed(turns, (100, VOICE), (100, HUSH))
+    turns.receive_verdict(600 * MS, 0.7)
+    turns.receive_text(600 * MS, "and")
+    evidence = turns.evidence
+    assert evidence is not None
+    assert (evidence.finality, evidence.verdict, evidence.text) == (None, None, None)
+
+
+def test_a_turn_can_be_joined_with_the_one_before() -> None:
+    turns = detector()
+    feed(turns, (600, VOICE), (500, HUSH), (400, VOICE))
+    turns.reopen(0)
+    assert turns.oldest == 0
+    assert feed(turns, (500, HUSH)) == [SpeechStopped(0, 1500 * MS, "silence")]
+
+
+def test_voiced_time_counts_before_the_onset_is_believed() -> None:
+    turns = detector()
+    feed(turns, (600, HUSH), (80, VOICE))
+    assert (turns.state, turns.onset) == (Speech.QUIET, 80 * MS)
+    feed(turns, (80, VOICE))
+    assert (turns.state, turns.onset) == (Speech.SPEAKING, 160 * MS)
 
 
 # For all inputs
@@ -506,7 +572,7 @@ LIMITS = st.builds(
     max_turn_ms=st.sampled_from([800, 2_000, 60_000]),
 )
 VADS = st.builds(
-    ServerVad,
+    TurnDetection,
     threshold=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
     prefix_padding_ms=st.sampled_from([0, 300, 3_000]),
     silence_duration_ms=st.sampled_from([0, 100, 500, 3_000]),
@@ -525,7 +591,7 @@ STEPS = st.lists(
 
 @given(LIMITS, st.none() | VADS, STEPS)
 def test_turns_never_overlap_and_every_start_has_its_end(
-    limits: TurnConfig, vad: ServerVad | None, steps: list[object]
+    limits: TurnConfig, vad: TurnDetection | None, steps: list[object]
 ) -> None:
     turns = TurnDetector(limits, vad)
     running: int | None = None
@@ -541,7 +607,7 @@ def test_turns_never_overlap_and_every_start_has_its_end(
                 told.append(turns.clear())
             case "stall":
                 told.append(turns.end("stalled"))
-            case None | ServerVad():
+            case None | TurnDetection():
                 turns.reconfigure(step)
         for event in told:
             match event:
@@ -568,7 +634,7 @@ def test_turns_never_overlap_and_every_start_has_its_end(
 
 @given(LIMITS, VADS, RUNS, st.integers(2, 30))
 def test_decisions_do_not_hang_on_how_audio_is_cut_up(
-    limits: TurnConfig, vad: ServerVad, runs: list[tuple[int, float]], blocks: int
+    limits: TurnConfig, vad: TurnDetection, runs: list[tuple[int, float]], blocks: int
 ) -> None:
     script = [(20 * count, probability) for count, probability in runs]
     assert feed(TurnDetector(limits, vad), *script) == feed(
@@ -577,7 +643,7 @@ def test_decisions_do_not_hang_on_how_audio_is_cut_up(
 
 
 @given(VADS, RUNS)
-def test_no_voiced_stretch_long_enough_is_lost(vad: ServerVad, runs: list[tuple[int, float]]) -> None:
+def test_no_voiced_stretch_long_enough_is_lost(vad: TurnDetection, runs: list[tuple[int, float]]) -> None:
     turns = TurnDetector(TurnConfig(), vad)
     events = feed(turns, *((20 * count, probability) for count, probability in runs), (4_000, 0.0))
     covered = [(e.start, e.end) for e in events if isinstance(e, SpeechStopped)]

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, resample
-from visavis.config import ServerVad, TurnConfig, VadConfig
+from visavis.config import TurnConfig, TurnDetection, VadConfig
 from visavis.turns import SpeechStarted, SpeechStopped, TurnDetector, TurnEvent
 from visavis.vad import GatedVad, SileroPool
 
@@ -21,11 +21,11 @@ POOL = SileroPool()
 MS = RATE // 1000
 
 
-def turns_of(sound: Sound, settings: ServerVad | None = None) -> list[TurnEvent]:
+def turns_of(sound: Sound, settings: TurnDetection | None = None) -> list[TurnEvent]:
     """What a caller who sends this sound and then silence is taken to have said."""
     pcm = np.clip(np.rint(np.concatenate([sound, pause(1.0)])), -32768, 32767).astype(np.int16)
     vad = GatedVad(VadConfig(), POOL)
-    turns = TurnDetector(TurnConfig(), settings or ServerVad())
+    turns = TurnDetector(TurnConfig(), settings or TurnDetection())
     events: list[TurnEvent] = []
     for position in range(0, len(pcm) - BLOCK + 1, BLOCK):
         events += turns.receive(position, BLOCK, vad.receive(pcm[position : position + BLOCK]))
@@ -33,7 +33,7 @@ def turns_of(sound: Sound, settings: ServerVad | None = None) -> list[TurnEvent]
     return events
 
 
-def turns_in(sound: Sound, settings: ServerVad | None = None) -> list[SpeechStopped]:
+def turns_in(sound: Sound, settings: TurnDetection | None = None) -> list[SpeechStopped]:
     return [event for event in turns_of(sound, settings) if isinstance(event, SpeechStopped)]
 
 

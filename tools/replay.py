@@ -22,6 +22,7 @@ from visavis import errors
 from visavis import events as ev
 from visavis.audio import Pcm
 from visavis.conversation import Conversation
+from visavis.ear import Sound
 from visavis.frames import Frame
 from visavis.response import Apology
 from visavis.trace import plain
@@ -31,7 +32,7 @@ _CLASSES: dict[str, type] = {
     for module in (cfg, ev, eng)
     for name, value in vars(module).items()
     if isinstance(value, type) and value.__module__ == module.__name__
-} | {"Frame": Frame, "Apology": Apology}
+} | {"Frame": Frame, "Apology": Apology, "Sound": Sound}
 
 _ERRORS = {
     error.code: error
@@ -39,14 +40,17 @@ _ERRORS = {
 }
 
 
-class RecordedVad:
-    """Says what the detector said when the call was recorded."""
+class RecordedEar:
+    """Says what was heard when the call was recorded."""
 
     def __init__(self) -> None:
-        self.probability = 0.0
+        self.sound = Sound(0.0)
 
-    def receive(self, pcm: Pcm) -> float:
-        return self.probability
+    def receive(self, pcm: Pcm) -> Sound:
+        return self.sound
+
+    def play(self, pcm: Pcm) -> None:
+        pass
 
     def reset(self) -> None:
         pass
@@ -79,14 +83,14 @@ def without_media(value: Any) -> Any:
 def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
     """Feed the inputs to a fresh conversation and yield its actions as JSON."""
     start = records[0]
-    vad = RecordedVad()
+    ear = RecordedEar()
     apology = revive(start.get("apology"))
-    conversation = Conversation(revive(start["config"]), vad, start["call_id"], apology)
+    conversation = Conversation(revive(start["config"]), ear, start["call_id"], apology)
     for record in records:
         now = record.get("t", 0.0)
         match record.get("in"):
             case "audio":
-                vad.probability = record["p"]
+                ear.sound = revive(record["sound"])
                 conversation.receive_audio(np.zeros(record["n"], np.int16), now)
             case "offer":
                 conversation.wants_frame(record["at"])

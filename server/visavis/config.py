@@ -12,15 +12,19 @@ from .errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class ServerVad:
-    """`turn_detection: server_vad`: a turn ends after a fixed silence."""
+class TurnDetection:
+    """Who tells that the caller's turn is over, and when; None in its place is push-to-talk."""
 
+    type: Literal["semantic_vad", "server_vad"] = "semantic_vad"
+    "After what was said sounds finished, sooner or later as it does; or after a fixed silence."
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    "Of semantic_vad, how soon: auto is medium."
     threshold: float = 0.5
     "Probability of speech from which a block counts as voiced (Silero's own recommendation)."
     prefix_padding_ms: int = 300
     "Audio kept from before the onset: soft consonants precede the detection."
     silence_duration_ms: int = 500
-    "OpenAI's default; below 350 ms readers are cut at commas."
+    "Of server_vad; of semantic_vad where nothing is known but silence. Below 350 readers are cut at commas."
     create_response: bool = True
     interrupt_response: bool = True
 
@@ -43,7 +47,7 @@ class SessionConfig:
     output_modalities: tuple[Literal["audio", "text"], ...] = ("audio",)
     voice: str | None = None
     "None leaves the choice to the engine."
-    turn_detection: ServerVad | None = field(default_factory=ServerVad)
+    turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
     "None is push-to-talk: the client commits."
     transcribe: bool = True
     temperature: float | None = None
@@ -74,6 +78,8 @@ class TurnConfig:
     "Where `min_speech_ms` must lie: a stop consonant does not undo an onset, yet clicks do not add up."
     hysteresis: float = 0.15
     "How far below the threshold a voiced stretch stays voiced (Silero's own recommendation)."
+    pause_ms: int = 80
+    "Silence after which the engine is asked in advance: what is asked in vain is thrown away."
     max_turn_ms: int = 60_000
     "A longer turn is submitted as it is and the rest begins the next one."
     stall_s: float = 1.5

@@ -19,6 +19,7 @@ from .actions import Action, CancelResponse, Mark, Notify, SendAhead, StartRespo
 from .ahead import OpenTurn
 from .audio import RATE, Pcm
 from .config import ConversationConfig
+from .ear import Ear, Sound
 from .engine import (
     AudioDelta,
     Delta,
@@ -39,8 +40,16 @@ from .playout import Playout
 from .response import Apology, Response, Stage
 from .tape import Tape
 from .transcripts import TranscriptEvent, Transcripts
-from .turns import Speech, SpeechDropped, SpeechStarted, SpeechStopped, TurnDetector, TurnEvent
-from .vad import VoiceActivity
+from .turns import (
+    Speech,
+    SpeechDropped,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechStopped,
+    TurnDetector,
+    TurnEvent,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,20 +70,20 @@ class Floor(Enum):
 class Conversation:
     """One call's talk.
 
-    `vad` turns a 20 ms block into a probability of speech; `apology` is what the caller hears when a spoken
+    `ear` tells what there is in a block of sound; `apology` is what the caller hears when a spoken
     answer fails, nothing by default. Client events that cannot be obeyed raise ClientEventError and change
     nothing; nothing else raises.
     """
 
     def __init__(
-        self, config: ConversationConfig, vad: VoiceActivity, call_id: str, apology: Apology | None = None
+        self, config: ConversationConfig, ear: Ear, call_id: str, apology: Apology | None = None
     ) -> None:
         self.session = config.session
         self.history = History(config.history, call_id)
         self.floor = Floor.IDLE
         self._config = config
         self._call_id = call_id
-        self._vad = vad
+        self._ear = ear
         self._apology = apology
         self._turns = TurnDetector(config.turns, config.session.turn_detection)
         self._playout = Playout(config.playout)
@@ -106,8 +115,8 @@ class Conversation:
         position = self._tape.end
         self._tape.append(pcm)
         self._audio_at = now
-        probability = 0.0 if self.session.turn_detection is None else self._vad.receive(pcm)
-        for event in self._turns.receive(position, len(pcm), probability):
+        sound = Sound(0.0) if self.session.turn_detection is None else self._ear.receive(pcm)
+        for event in self._turns.receive(position, len(pcm), sound.speech, sound.finality):
             self._receive_turn_event(event, now)
         evidence = self._turns.evidence if self._unconfirmed else None
         if evidence is not None and evidence.voiced >= self._min_voiced:
@@ -274,6 +283,8 @@ class Conversation:
                 self._speech_item = self._new_item_id()
                 self._notify(ev.SpeechBegan(self._speech_item, _ms(event.at)))
                 self._unconfirmed = True
+            case SpeechPaused() | SpeechResumed():
+                pass
             case SpeechStopped():
                 if self._unconfirmed:
                     self._barge_in(now)
@@ -388,7 +399,7 @@ class Conversation:
     def _update_session(self, event: ev.UpdateSession) -> None:
         if event.session.turn_detection != self.session.turn_detection:
             self._turns.reconfigure(event.session.turn_detection)
-            self._vad.reset()
+            self._ear.reset()
         self.session = event.session
         self._notify(ev.SessionUpdated(self.session))
 

@@ -144,6 +144,13 @@ class ItemTruncated:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemDeleted:
+    """The item is part of another now, or was never heard of: the user went on and is answered anew."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TranscriptPart:
     """More of what the user said."""
 
@@ -250,6 +257,17 @@ class PlayoutCleared:
     response_id: int
 
 
+Stance = Literal["open", "ducked", "held"]
+
+
+@dataclass(frozen=True, slots=True)
+class StanceChanged:
+    """Somebody may be interrupting: the answer goes on softly or waits, until that is known."""
+
+    response_id: int
+    stance: Stance
+
+
 @dataclass(frozen=True, slots=True)
 class TurnTimings:
     """Stages of one turn, known so far. Sent when the reply is first heard and when it ends."""
@@ -284,6 +302,7 @@ ServerEvent = (
     | ItemDone
     | ItemRetrieved
     | ItemTruncated
+    | ItemDeleted
     | TranscriptPart
     | TranscriptDone
     | TranscriptFailed
@@ -297,6 +316,7 @@ ServerEvent = (
     | PlayoutStarted
     | PlayoutStopped
     | PlayoutCleared
+    | StanceChanged
     | TurnTimings
     | CallEnding
 )

@@ -14,6 +14,7 @@ from .actions import CancelResponse, Mark, Notify, SendAhead, StartResponse, Sto
 from .audio import BLOCK, Pcm
 from .config import Config, SessionConfig
 from .conversation import Conversation
+from .ear import Ear
 from .engine import Done, Engine, Request
 from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame
@@ -22,7 +23,6 @@ from .protocol.realtime import RealtimeProtocol
 from .response import Apology
 from .rtc import Peer
 from .trace import CallTrace
-from .vad import VoiceActivity
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Session:
         config: Config,
         settings: SessionConfig,
         engine: Engine,
-        vad: VoiceActivity,
+        ear: Ear,
         trace: CallTrace,
         apology: Apology | None = None,
     ) -> None:
@@ -52,8 +52,8 @@ class Session:
         self._trace = trace
         conversation = config.conversation_with(settings)
         trace.start(call_id=call_id, config=conversation, apology=apology)
-        self._vad = vad
-        self._conversation = Conversation(conversation, trace.listen_to(vad), call_id, apology)
+        self._ear = ear
+        self._conversation = Conversation(conversation, trace.listen_to(ear), call_id, apology)
         self._protocol = RealtimeProtocol(call_id, config.engine.model)
         self._peer = Peer(config.rtc, config.conversation.camera, self)
         self._loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class Session:
             if self._posting is not None:
                 self._posting.cancel()
             await self._peer.aclose()
-            self._vad.reset()  # gives back what it borrowed
+            self._ear.reset()  # gives back what it borrowed
             await self._trace.aclose()
             counts = " ".join(f"{name}={count}" for name, count in self._peer.counts().items() if count)
             logger.info("%s: call over: %s; %s", self.call_id, self._reason or "cancelled", counts)

@@ -1,7 +1,7 @@
 """What a call leaves behind: one log line a turn, and on demand one JSONL a call that can be replayed.
 
 A record has inputs (`"in"`) and the conversation's answers (`"out"`), in order, with times in monotonic
-seconds. No media is written: of sound the length and the probability of speech, of pictures size and digest.
+seconds. No media is written: of sound the length and what was heard in it, of pictures size and digest.
 `tools/replay.py` feeds the inputs to a fresh conversation and compares the answers.
 """
 
@@ -19,10 +19,10 @@ from . import events as ev
 from .actions import Action, Notify
 from .audio import Pcm
 from .config import TraceConfig
+from .ear import Ear, Sound
 from .engine import Delta
 from .errors import EngineError
 from .frames import Frame
-from .vad import VoiceActivity
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class CallTrace:
         self._lines: list[str] = []
         self._dropped = 0
         self._status: dict[int, str] = {}
-        self._vad: _Listening | None = None
+        self._ear: _Listening | None = None
 
     async def run(self) -> None:
         """Write what has gathered, once a second, off the event loop."""
@@ -53,20 +53,20 @@ class CallTrace:
 
     # Inputs.
 
-    def listen_to(self, vad: VoiceActivity) -> VoiceActivity:
-        """Return a detector that is `vad` and remembers its last word for the record."""
+    def listen_to(self, ear: Ear) -> Ear:
+        """Return an ear that is `ear` and remembers its last word for the record."""
         if self._path is None:
-            return vad
-        self._vad = _Listening(vad)
-        return self._vad
+            return ear
+        self._ear = _Listening(ear)
+        return self._ear
 
     def start(self, **settings: Any) -> None:
         """Note what a fresh conversation needs to be the same as this one."""
         self._write("in", "start", 0.0, **settings)
 
     def audio(self, samples: int, now: float) -> None:
-        if self._vad is not None:
-            self._write("in", "audio", now, n=samples, p=self._vad.last)
+        if self._ear is not None:
+            self._write("in", "audio", now, n=samples, sound=self._ear.last)
 
     def frame_offered(self, at: int, wanted: bool, now: float) -> None:
         self._write("in", "offer", now, at=at, wanted=wanted)
@@ -136,18 +136,21 @@ class CallTrace:
 
 
 class _Listening:
-    """A voice activity detector that remembers its last word."""
+    """An ear that remembers its last word."""
 
-    def __init__(self, vad: VoiceActivity) -> None:
-        self._vad = vad
-        self.last = 0.0
+    def __init__(self, ear: Ear) -> None:
+        self._ear = ear
+        self.last = Sound(0.0)
 
-    def receive(self, pcm: Pcm) -> float:
-        self.last = self._vad.receive(pcm)
+    def receive(self, pcm: Pcm) -> Sound:
+        self.last = self._ear.receive(pcm)
         return self.last
 
+    def play(self, pcm: Pcm) -> None:
+        self._ear.play(pcm)
+
     def reset(self) -> None:
-        self._vad.reset()
+        self._ear.reset()
 
 
 def plain(value: Any) -> Any:  # JSON is untyped

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Literal, Protocol
 
 from .audio import BLOCK, RATE
-from .config import ServerVad, TurnConfig
+from .config import TurnConfig, TurnDetection
 from .errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,23 @@ class SpeechDropped:
     end: int
 
 
-TurnEvent = SpeechStarted | SpeechStopped | SpeechDropped
+@dataclass(frozen=True, slots=True)
+class SpeechPaused:
+    """The caller is silent and may be done: what will be asked can be asked for. Within a running turn."""
+
+    start: int
+    end: int
+    "The last voiced sample: if the turn ends in this pause, its `SpeechStopped` has the same."
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechResumed:
+    """The caller goes on after a `SpeechPaused`: what was begun on its account was in vain."""
+
+    start: int
+
+
+TurnEvent = SpeechStarted | SpeechPaused | SpeechResumed | SpeechStopped | SpeechDropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +90,43 @@ class Evidence:
     "Time since the last voiced sample."
     probability: float
     "Of speech in the newest block."
+    finality: float | None = None
+    "Probability, by the sound of the last words, that they were the last; None: nothing is known."
+    verdict: float | None = None
+    "The same by a model that heard the whole turn up to this silence, once it has said so."
+    text: str | None = None
+    "What was said up to this silence, once a recogniser has said so."
 
 
 class Endpointer(Protocol):
     """Decides whether a turn is finished. Asked after every unvoiced block of a running turn."""
 
+    def may_be_finished(self, evidence: Evidence) -> bool:
+        """Tell whether it is worth to ask the engine already."""
+        ...
+
     def finished(self, evidence: Evidence) -> bool: ...
+
+    def note_pause(self, samples: int) -> None:
+        """Learn that the caller went on after so much silence within a turn."""
+        ...
 
 
 class FixedSilence:
-    """The turn is finished after `ServerVad.silence_duration_ms` without voice."""
+    """The turn is finished after `silence_duration_ms` without voice."""
 
-    def __init__(self, vad: ServerVad) -> None:
-        self._silence = vad.silence_duration_ms * _PER_MS
+    def __init__(self, config: TurnConfig, detection: TurnDetection) -> None:
+        self._silence = detection.silence_duration_ms * _PER_MS
+        self._pause = config.pause_ms * _PER_MS
+
+    def may_be_finished(self, evidence: Evidence) -> bool:
+        return evidence.silence >= self._pause
 
     def finished(self, evidence: Evidence) -> bool:
         return evidence.silence >= self._silence
+
+    def note_pause(self, samples: int) -> None:
+        pass
 
 
 class TurnDetector:
@@ -103,9 +140,10 @@ class TurnDetector:
     def __init__(
         self,
         config: TurnConfig,
-        vad: ServerVad | None,
-        endpointer: Callable[[ServerVad], Endpointer] = FixedSilence,
+        vad: TurnDetection | None,
+        endpointer: Callable[[TurnConfig, TurnDetection], Endpointer] = FixedSilence,
     ) -> None:
+        self._config = config
         self._hysteresis = config.hysteresis
         self._min_speech = config.min_speech_ms * _PER_MS
         self._min_voiced = config.min_voiced_ms * _PER_MS
@@ -126,6 +164,12 @@ class TurnDetector:
         self._start = 0
         self._voiced = 0
         self._voiced_until = 0
+        self._paused = False
+        "A `SpeechPaused` was told of the silence that goes on."
+        self._finality: float | None = None
+        self._verdict: float | None = None
+        self._text: str | None = None
+        "What is known of the silence that goes on."
         self._continued = False
         "It is the rest of a turn that became too long: submitted however short, since its beginning was."
         self.reconfigure(vad)
@@ -149,7 +193,7 @@ class TurnDetector:
         """What is known about the running turn, None while QUIET."""
         return self._evidence() if self._state is Speech.SPEAKING else None
 
-    def reconfigure(self, vad: ServerVad | None) -> None:
+    def reconfigure(self, vad: TurnDetection | None) -> None:
         """Take new settings, from the next block on.
 
         A turn that runs goes on under them. With None it stays open until `commit`, `end`, `clear` or the
@@ -161,18 +205,44 @@ class TurnDetector:
             self._padding = 0
             self._above = False
         else:
-            self._endpointer = self._make_endpointer(vad)
+            self._endpointer = self._make_endpointer(self._config, vad)
             # A padding that fills the whole turn would end it where it begins.
             self._padding = min(vad.prefix_padding_ms * _PER_MS, self._max_turn // 2)
 
-    def receive(self, position: int, length: int, probability: float) -> tuple[TurnEvent, ...]:
+    @property
+    def onset(self) -> int:
+        """Voiced time of what may become a turn or is one."""
+        if self._state is Speech.SPEAKING:
+            return self._voiced
+        return sum(end - start for start, end in self._onset)
+
+    def receive_verdict(self, end: int, verdict: float) -> None:
+        """Take a model's word, 0 to 1, on the turn up to `end`; dropped if the caller went on since."""
+        if self._state is Speech.SPEAKING and self._voiced_until == end:
+            self._verdict = verdict
+
+    def receive_text(self, end: int, text: str) -> None:
+        """Take what a recogniser made of the turn up to `end`; dropped if the caller went on since."""
+        if self._state is Speech.SPEAKING and self._voiced_until == end:
+            self._text = text
+
+    def reopen(self, start: int) -> None:
+        """Let the running turn begin at `start`, with what was submitted just before. Only while SPEAKING."""
+        self._start = self._oldest = start
+
+    def receive(
+        self, position: int, length: int, probability: float, finality: float | None = None
+    ) -> tuple[TurnEvent, ...]:
         """Take one block of `length` samples at `position` with its probability of speech, 0 to 1.
+
+        `finality` is of `Evidence`.
 
         A gap before `position` counts as silence. Raises ValueError when the position goes back.
         """
         if position < self._position:
             raise ValueError(f"block at {position}, but {self._position} samples are already received")
         events: list[TurnEvent] = []
+        self._finality = finality
         if position > self._position:
             self._advance(position, 0.0, events)
         end = position + length
@@ -248,9 +318,14 @@ class TurnDetector:
 
     def _go_on(self, since: int, voiced: bool, events: list[TurnEvent]) -> None:
         """While SPEAKING: is the turn finished, or too long?"""
-        if not voiced and self._endpointer is not None and self._endpointer.finished(self._evidence()):
-            events.append(self._close("silence"))
-            return
+        if not voiced and self._endpointer is not None:
+            evidence = self._evidence()
+            if self._endpointer.finished(evidence):
+                events.append(self._close("silence"))
+                return
+            if not self._paused and self._voiced and self._endpointer.may_be_finished(evidence):
+                self._paused = True
+                events.append(SpeechPaused(self._start, self._voiced_until))
         while self._position - self._start > self._max_turn:
             if voiced:
                 cut = self._start + self._max_turn
@@ -263,11 +338,20 @@ class TurnDetector:
             self._begin(event.end, events)
             self._continued = True
         if voiced:
+            if self._endpointer is not None and since > self._voiced_until:
+                self._endpointer.note_pause(since - self._voiced_until)
+            self._forget_pause(events)
             self._count(since, self._position)
 
     def _count(self, since: int, until: int) -> None:
         self._voiced += until - since
         self._voiced_until = until
+
+    def _forget_pause(self, events: list[TurnEvent]) -> None:
+        self._verdict = self._text = None
+        if self._paused:
+            self._paused = False
+            events.append(SpeechResumed(self._start))
 
     def _begin(self, start: int, events: list[TurnEvent]) -> None:
         self._set_state(Speech.SPEAKING)
@@ -286,6 +370,8 @@ class TurnDetector:
     def _settle(self, end: int) -> None:
         """Return to QUIET; what is before `end` belongs to no later turn."""
         self._set_state(Speech.QUIET)
+        self._paused = False
+        self._verdict = self._text = None
         self._onset.clear()
         self._oldest = end
 
@@ -296,6 +382,9 @@ class TurnDetector:
             voiced=self._voiced,
             silence=self._position - self._voiced_until,
             probability=self._probability,
+            finality=self._finality,
+            verdict=self._verdict,
+            text=self._text,
         )
 
     def _set_state(self, state: Speech) -> None:

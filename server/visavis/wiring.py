@@ -10,6 +10,7 @@ from .apology import load_apology
 from .app import build_app
 from .config import Config, SessionConfig
 from .conversation import Conversation
+from .ear import CallerEar
 from .engine import Engine
 from .engine.hearing import HearingEngine
 from .engine.helper import Helper
@@ -36,7 +37,7 @@ async def serve(config: Config) -> None:
     pool = SileroPool()
     pool.warm()
     # What a setting makes impossible is told now rather than to the first caller.
-    Conversation(config.conversation, GatedVad(config.conversation.vad, pool), "check")
+    Conversation(config.conversation, CallerEar(GatedVad(config.conversation.vad, pool)), "check")
     with _unwrapped():
         await _serve(config, pool)
 
@@ -46,9 +47,9 @@ async def _serve(config: Config, pool: SileroPool) -> None:
     async with running_engine(config, wait=False) as engine:
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
-            vad = GatedVad(config.conversation.vad, pool)
+            ear = CallerEar(GatedVad(config.conversation.vad, pool))
             trace = CallTrace(config.trace, call_id)
-            return Session(call_id, config, settings, engine, vad, trace, apology)
+            return Session(call_id, config, settings, engine, ear, trace, apology)
 
         app = build_app(config, open_call, engine.ready)
         listening = asyncio.Event()

@@ -18,6 +18,7 @@ from visavis.app import CALLS, build_app
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.calls import Calls
 from visavis.config import Config, RtcConfig, SessionConfig
+from visavis.ear import CallerEar
 from visavis.engine import Delta, Engine, Request
 from visavis.frames import Frame
 from visavis.rtc import OutgoingPeer
@@ -51,8 +52,8 @@ async def running_server(
     sessions: list[Session] = []
 
     def open_call(call_id: str, settings: SessionConfig) -> Session:
-        vad = GatedVad(config.conversation.vad, pool)
-        sessions.append(session(call_id, config, settings, engine, vad, CallTrace(config.trace, call_id)))
+        ear = CallerEar(GatedVad(config.conversation.vad, pool))
+        sessions.append(session(call_id, config, settings, engine, ear, CallTrace(config.trace, call_id)))
         return sessions[-1]
 
     app = build_app(config, open_call, engine.ready)

@@ -29,6 +29,7 @@ from visavis.actions import Action, Mark
 from visavis.app import build_app
 from visavis.audio import Pcm
 from visavis.config import Config, EngineConfig, SessionConfig
+from visavis.ear import CallerEar
 from visavis.engine.vllm import VllmEngine
 from visavis.heap import restart_on_huge_pages, settle
 from visavis.session import Session
@@ -148,8 +149,8 @@ async def main(calls: int, *, camera: bool) -> None:
         engine = VllmEngine(engine_config)
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
-            vad, marks = GatedVad(config.conversation.vad, pool), Marks(config, call_id)
-            session = Watched(call_id, config, settings, engine, vad, marks)
+            ear, marks = CallerEar(GatedVad(config.conversation.vad, pool)), Marks(config, call_id)
+            session = Watched(call_id, config, settings, engine, ear, marks)
             session.marks = marks
             sessions.append(session)
             return session

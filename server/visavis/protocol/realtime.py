@@ -145,6 +145,14 @@ class RealtimeProtocol:
                 yield {"type": "output_audio_buffer.stopped", "response_id": self._response_id(response_id)}
             case ev.PlayoutCleared(response_id):
                 yield {"type": "output_audio_buffer.cleared", "response_id": self._response_id(response_id)}
+            case ev.ItemDeleted(item_id):
+                yield {"type": "conversation.item.deleted", "item_id": item_id}
+            case ev.StanceChanged(response_id, stance):
+                yield {
+                    "type": "visavis.output_stance",
+                    "response_id": self._response_id(response_id),
+                    "stance": stance,
+                }
             case ev.TurnTimings():
                 yield {
                     "type": "visavis.turn_timings",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..audio import RATE
-from ..config import ServerVad, SessionConfig
+from ..config import SessionConfig, TurnDetection
 from .fields import Check, Fields, array, boolean, integer, number, one_of, optional, refuse_type, text
 
 MAX_TEXT = 50_000
@@ -20,9 +20,6 @@ Modalities = tuple[Literal["audio", "text"], ...]
 
 _DEFAULT_VOICE = "default"
 "What the engine's own choice is called on the wire, where a voice always has a name."
-
-_SILENCE_MS = {"low": 900, "medium": 500, "auto": 500, "high": 350}
-"Silence that stands in for the `eagerness` of a semantic detector."
 
 _FORMAT = {"type": "audio/pcm", "rate": RATE}
 
@@ -133,31 +130,35 @@ def _transcribe(value: Any, param: str) -> bool:
     return optional(Fields)(value, param) is not None
 
 
-def _turn_detection(base: ServerVad | None, value: Any, param: str) -> ServerVad | None:
+def _turn_detection(base: TurnDetection | None, value: Any, param: str) -> TurnDetection | None:
     if value is None:
         return None
     fields = Fields(value, param)
-    present = base or ServerVad()
-    silence_ms = fields.read("silence_duration_ms", integer(100, 10_000), present.silence_duration_ms)
-    if fields.read("type", one_of("server_vad", "semantic_vad"), "server_vad") == "semantic_vad":
-        silence_ms = _SILENCE_MS[fields.read("eagerness", one_of(*_SILENCE_MS), "auto")]
-    return ServerVad(
+    present = base or TurnDetection()
+    return TurnDetection(
+        # OpenAI's default, for a client that names none, is a fixed silence.
+        type=fields.read("type", one_of("server_vad", "semantic_vad"), "server_vad"),
+        eagerness=fields.read("eagerness", one_of("low", "medium", "high", "auto"), present.eagerness),
         threshold=fields.read("threshold", number(0, 1), present.threshold),
         prefix_padding_ms=fields.read("prefix_padding_ms", integer(0, 5_000), present.prefix_padding_ms),
-        silence_duration_ms=silence_ms,
+        silence_duration_ms=fields.read(
+            "silence_duration_ms", integer(100, 10_000), present.silence_duration_ms
+        ),
         create_response=fields.read("create_response", boolean, present.create_response),
         interrupt_response=fields.read("interrupt_response", boolean, present.interrupt_response),
     )
 
 
-def _turn_detection_object(detection: ServerVad | None) -> dict[str, Any] | None:
+def _turn_detection_object(detection: TurnDetection | None) -> dict[str, Any] | None:
     if detection is None:
         return None
+    rest = {"create_response": detection.create_response, "interrupt_response": detection.interrupt_response}
+    if detection.type == "semantic_vad":
+        return {"type": "semantic_vad", "eagerness": detection.eagerness, **rest}
     return {
         "type": "server_vad",
         "threshold": detection.threshold,
         "prefix_padding_ms": detection.prefix_padding_ms,
         "silence_duration_ms": detection.silence_duration_ms,
-        "create_response": detection.create_response,
-        "interrupt_response": detection.interrupt_response,
+        **rest,
     }

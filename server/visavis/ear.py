@@ -1,0 +1,58 @@
+"""What the microphone says about the caller, block by block: all that turn-taking knows of sound. Sans-I/O.
+
+The conversation decides on these numbers alone: a recorded call can be decided again without its sound.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from .audio import Pcm, level_dbfs
+from .vad import VoiceActivity
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """What was heard in one block of 20 ms."""
+
+    speech: float
+    "Probability, 0 to 1, that the caller speaks: our own voice coming back is no speech."
+    level: float = -96.0
+    "dBFS of the block."
+    echo: float = 0.0
+    "Share, 0 to 1, of the block that is our own voice coming back."
+    finality: float | None = None
+    "Probability that the last words end the turn, by the sound of them; None: nothing is known."
+
+
+class Ear(Protocol):
+    """Listens to one caller."""
+
+    def receive(self, pcm: Pcm) -> Sound:
+        """Take one 20 ms block of the microphone, 480 samples at 24 kHz."""
+        ...
+
+    def play(self, pcm: Pcm) -> None:
+        """Note what goes out to the caller now, of which some may come back: blocks of 20 ms at 24 kHz."""
+        ...
+
+    def reset(self) -> None:
+        """Forget what was heard, as when the detection of turns is switched on or off."""
+        ...
+
+
+class CallerEar:
+    """The ear of a call."""
+
+    def __init__(self, vad: VoiceActivity) -> None:
+        self._vad = vad
+
+    def receive(self, pcm: Pcm) -> Sound:
+        """Take one 20 ms block, 480 samples at 24 kHz. Raises ValueError for a block of another length."""
+        return Sound(self._vad.receive(pcm), level_dbfs(pcm))
+
+    def play(self, pcm: Pcm) -> None:
+        """Note what goes out to the caller now."""
+
+    def reset(self) -> None:
+        """Forget what was heard."""
+        self._vad.reset()
