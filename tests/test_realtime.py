@@ -46,6 +46,8 @@ BARGE_IN: list[ev.ServerEvent] = [
     ev.PlayoutStarted(1),
     ev.TurnTimings(1, "item_1", {"speech_end": 0, "first_audio": 640}),
     ev.ReplyText(1, "item_2", "I th"),
+    ev.StanceChanged(1, "ducked"),
+    ev.StanceChanged(1, "held"),
     ev.SpeechBegan("item_3", 4_000),
     ev.ReplyEnded(1, BROKEN_OFF, "item_1"),
     ev.ResponseDone(1, "cancelled", "turn_detected", item=BROKEN_OFF, input_tokens=90, output_tokens=7),
@@ -152,6 +154,22 @@ def test_that_the_model_thinks_is_told_under_a_name_of_ours() -> None:
     begun, ended = encode(ev.ThinkingBegan(3), ev.ThinkingEnded(3))
     assert without_event_id(begun) == {"type": "visavis.thinking_started", "response_id": "resp_abc_3"}
     assert without_event_id(ended) == {"type": "visavis.thinking_stopped", "response_id": "resp_abc_3"}
+
+
+@pytest.mark.parametrize("stance", ["open", "ducked", "held"])
+def test_how_the_answer_makes_room_is_told_under_a_name_of_ours(stance: Any) -> None:
+    (told,) = encode(ev.StanceChanged(3, stance))
+    assert without_event_id(told) == {
+        "type": "visavis.output_stance",
+        "response_id": "resp_abc_3",
+        "stance": stance,
+    }
+
+
+def test_an_item_that_left_the_conversation_is_told() -> None:
+    (told,) = encode(ev.ItemDeleted("item_2"))
+    assert without_event_id(told) == {"type": "conversation.item.deleted", "item_id": "item_2"}
+    assert_valid(told)
 
 
 def test_a_written_response_uses_the_events_of_text() -> None:
@@ -310,6 +328,18 @@ def test_the_session_is_whole_and_round_trips_through_its_own_merge() -> None:
     assert session["type"] == "realtime"
     assert session["expires_at"] == 1_800_000_000
     assert session["audio"]["input"]["turn_detection"] == {
+        "type": "semantic_vad",
+        "eagerness": "auto",
+        "create_response": True,
+        "interrupt_response": True,
+    }
+    assert session["max_output_tokens"] == "inf"
+
+
+def test_a_detector_is_told_with_the_members_of_its_kind() -> None:
+    by_silence = replace(SESSION, turn_detection=TurnDetection(type="server_vad", eagerness="low"))
+    (told,) = encode(ev.SessionUpdated(by_silence))
+    assert told["session"]["audio"]["input"]["turn_detection"] == {
         "type": "server_vad",
         "threshold": 0.5,
         "prefix_padding_ms": 300,
@@ -317,11 +347,13 @@ def test_the_session_is_whole_and_round_trips_through_its_own_merge() -> None:
         "create_response": True,
         "interrupt_response": True,
     }
-    assert session["max_output_tokens"] == "inf"
+    assert_valid(told)
 
 
 vads = st.builds(
     TurnDetection,
+    type=st.sampled_from(["semantic_vad", "server_vad"]),
+    eagerness=st.sampled_from(["low", "medium", "high", "auto"]),
     threshold=st.floats(0, 1),
     prefix_padding_ms=st.integers(0, 5_000),
     silence_duration_ms=st.integers(100, 10_000),
@@ -344,8 +376,23 @@ sessions = st.builds(
 def test_a_session_that_is_sent_back_restores_itself(base: SessionConfig, told: SessionConfig) -> None:
     body = json.loads(json.dumps(protocol().session_object(told)))
     changed = merge_session(base, body)
-    expected = told if told.temperature is not None else replace(told, temperature=base.temperature)
-    assert changed == expected
+    # What is not told of it stays as it was.
+    temperature = base.temperature if told.temperature is None else told.temperature
+    detection = _as_told(told.turn_detection, base.turn_detection or TurnDetection())
+    assert changed == replace(told, temperature=temperature, turn_detection=detection)
+
+
+def _as_told(told: TurnDetection | None, base: TurnDetection) -> TurnDetection | None:
+    if told is None:
+        return None
+    if told.type == "server_vad":
+        return replace(told, eagerness=base.eagerness)
+    return replace(
+        told,
+        threshold=base.threshold,
+        prefix_padding_ms=base.prefix_padding_ms,
+        silence_duration_ms=base.silence_duration_ms,
+    )
 
 
 # Errors to the client.
@@ -578,28 +625,53 @@ def test_a_model_that_is_not_here_is_aliased() -> None:
 
 
 def test_turn_detection_is_merged_with_the_present_one() -> None:
-    base = replace(SESSION, turn_detection=TurnDetection(threshold=0.7, create_response=False))
-    changed = update(detection({"silence_duration_ms": 700}), base)
-    assert changed.turn_detection == TurnDetection(
-        threshold=0.7, create_response=False, silence_duration_ms=700
-    )
+    present = TurnDetection(type="server_vad", eagerness="low", threshold=0.7, create_response=False)
+    changed = update(detection({"silence_duration_ms": 700}), replace(SESSION, turn_detection=present))
+    assert changed.turn_detection == replace(present, silence_duration_ms=700)
 
 
-def test_turn_detection_comes_back_after_push_to_talk() -> None:
-    push_to_talk = replace(SESSION, turn_detection=None)
-    assert update({"turn_detection": {"type": "server_vad"}}, push_to_talk) == SESSION
+@pytest.mark.parametrize("present", [TurnDetection(), TurnDetection(type="server_vad"), None])
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"type": "server_vad"}, TurnDetection(type="server_vad")),
+        ({"type": "semantic_vad"}, TurnDetection()),
+        ({"type": "semantic_vad", "eagerness": "high"}, TurnDetection(eagerness="high")),
+        (None, None),
+    ],
+)
+def test_each_kind_of_turn_detection_can_follow_each(
+    present: TurnDetection | None, told: object, expected: TurnDetection | None
+) -> None:
+    base = replace(SESSION, turn_detection=present)
+    assert update(detection(told), base).turn_detection == expected
+    assert update({"turn_detection": told}, base).turn_detection == expected
 
 
-@pytest.mark.parametrize(("eagerness", "silence_ms"), [("low", 900), ("medium", 500), ("high", 350)])
-def test_semantic_detection_is_mapped_onto_a_silence(eagerness: str, silence_ms: int) -> None:
+@pytest.mark.parametrize("eagerness", ["low", "medium", "high", "auto"])
+def test_the_eagerness_of_semantic_detection_is_kept_and_told(eagerness: str) -> None:
     changed = update(detection({"type": "semantic_vad", "eagerness": eagerness}))
-    assert changed.turn_detection == TurnDetection(silence_duration_ms=silence_ms)
+    (told,) = encode(ev.SessionUpdated(changed))
+    assert told["session"]["audio"]["input"]["turn_detection"]["eagerness"] == eagerness
+    assert_valid(told)
 
 
-def test_semantic_detection_without_eagerness_is_the_default() -> None:
-    base = replace(SESSION, turn_detection=TurnDetection(silence_duration_ms=900))
-    changed = update({"turn_detection": {"type": "semantic_vad", "interrupt_response": False}}, base)
-    assert changed.turn_detection == TurnDetection(interrupt_response=False)
+@pytest.mark.parametrize(
+    ("present", "told", "kind"),
+    [
+        ("semantic_vad", {"interrupt_response": False}, "semantic_vad"),
+        ("server_vad", {"interrupt_response": False}, "server_vad"),
+        ("semantic_vad", {"silence_duration_ms": 700}, "server_vad"),
+        ("server_vad", {"eagerness": "low"}, "semantic_vad"),
+        ("server_vad", {"type": "server_vad", "eagerness": "low"}, "server_vad"),
+    ],
+)
+def test_a_detector_without_type_is_of_the_present_kind_or_of_that_which_has_what_it_sets(
+    present: Any, told: object, kind: str
+) -> None:
+    changed = update(detection(told), replace(SESSION, turn_detection=TurnDetection(type=present)))
+    assert changed.turn_detection is not None
+    assert changed.turn_detection.type == kind
 
 
 @pytest.mark.parametrize(
@@ -613,6 +685,7 @@ def test_semantic_detection_without_eagerness_is_the_default() -> None:
         ({"audio": {"input": 7}}, "audio.input"),
         (detection("server_vad"), "audio.input.turn_detection"),
         (detection({"type": "magic"}), "audio.input.turn_detection.type"),
+        (detection({"eagerness": "wild"}), "audio.input.turn_detection.eagerness"),
         (detection({"threshold": 1.1}), "audio.input.turn_detection.threshold"),
         (detection({"threshold": True}), "audio.input.turn_detection.threshold"),
         ({"turn_detection": {"silence_duration_ms": 0}}, "turn_detection.silence_duration_ms"),

@@ -25,6 +25,7 @@ _FORMAT = {"type": "audio/pcm", "rate": RATE}
 
 instructions = text(MAX_TEXT)
 temperature = optional(number(0, 2))
+_eagerness: Check[Literal["low", "medium", "high", "auto"]] = one_of("low", "medium", "high", "auto")
 
 
 def merge_session(base: SessionConfig, changes: Any, param: str = "session") -> SessionConfig:
@@ -135,15 +136,16 @@ def _turn_detection(base: TurnDetection | None, value: Any, param: str) -> TurnD
         return None
     fields = Fields(value, param)
     present = base or TurnDetection()
+    eagerness = fields.read("eagerness", _eagerness, None)
+    silence_ms = fields.read("silence_duration_ms", integer(100, 10_000), None)
+    # Without a type it is of the present kind, unless it sets what only one kind has.
+    implied = "server_vad" if silence_ms else "semantic_vad" if eagerness else present.type
     return TurnDetection(
-        # OpenAI's default, for a client that names none, is a fixed silence.
-        type=fields.read("type", one_of("server_vad", "semantic_vad"), "server_vad"),
-        eagerness=fields.read("eagerness", one_of("low", "medium", "high", "auto"), present.eagerness),
+        type=fields.read("type", one_of("server_vad", "semantic_vad"), implied),
+        eagerness=eagerness or present.eagerness,
         threshold=fields.read("threshold", number(0, 1), present.threshold),
         prefix_padding_ms=fields.read("prefix_padding_ms", integer(0, 5_000), present.prefix_padding_ms),
-        silence_duration_ms=fields.read(
-            "silence_duration_ms", integer(100, 10_000), present.silence_duration_ms
-        ),
+        silence_duration_ms=silence_ms or present.silence_duration_ms,
         create_response=fields.read("create_response", boolean, present.create_response),
         interrupt_response=fields.read("interrupt_response", boolean, present.interrupt_response),
     )
