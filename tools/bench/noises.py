@@ -122,9 +122,9 @@ def room(rng: Rng, seconds: float = 0.3, direct_db: float = 3.0) -> Sound:
 def echo_of(pcm: Pcm, gain_db: float, delay_ms: float, response: Sound, drive: float = 0.3) -> Pcm:
     """Tell what of `pcm`, played into a room, comes back into the microphone.
 
-    It is as long as `pcm` (what comes later is cut), `delay_ms` late, and its RMS level over all is `gain_db`
-    from that of `pcm`. The loudspeaker is a laptop's: little below 200 Hz or above 9 kHz, and `drive` says how far
-    loud parts are bent: 0 not at all, 1 badly.
+    As long as `pcm` (the rest is cut), `delay_ms` late, and its RMS level over all is `gain_db` from that of
+    `pcm`. The loudspeaker is a laptop's: little below 200 Hz or above 9 kHz, and `drive` says how far loud
+    parts are bent: 0 not at all, 1 badly.
     """
     played = pcm.astype(np.float64)
     peak = max(1.0, float(np.abs(played).max()))
