@@ -27,6 +27,8 @@ class TurnDetection:
     "Of server_vad; of semantic_vad where nothing is known but silence. Below 350 readers are cut at commas."
     create_response: bool = True
     interrupt_response: bool = True
+    idle_timeout_ms: int | None = None
+    "Silence after an answer, upon which the engine is asked to go on; None leaves the caller in peace."
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
@@ -152,7 +154,58 @@ class ApologyConfig:
     text: str = "Sorry, something went wrong. Please say that again."
     "Shown as a caption. Empty for no apology."
     sound: Path | None = None
-    "The text spoken, a file that FFmpeg reads; None is the packaged voice, for the default text alone."
+    "The text spoken, a file that FFmpeg reads; None is the packaged or the embedded voice."
+
+
+@dataclass(frozen=True, slots=True)
+class GreetingConfig:
+    """What the assistant says as soon as the caller is there."""
+
+    text: str = ""
+    "Shown as a caption and kept as said. Empty for none: whoever calls speaks first."
+    sound: Path | None = None
+    "The text spoken, a file that FFmpeg reads; None is the embedded voice."
+    interruptible: bool = True
+    "False for what every caller must hear, such as that the call is recorded."
+
+
+@dataclass(frozen=True, slots=True)
+class IdleConfig:
+    """What becomes of a call in which nothing happens."""
+
+    end_s: float | None = 900.0
+    "Without a word, typed or spoken, after which the call ends: a forgotten page holds a place. None: never."
+    warn_s: float = 15.0
+    "How long before that the caller is warned: the sentence takes five, and an answer some more."
+    text: str = "Are you still there? If I do not hear from you, I will hang up."
+    "The warning. Empty warns the page alone."
+    sound: Path | None = None
+    "The warning spoken, a file that FFmpeg reads; None is the packaged or the embedded voice."
+    nudge: str = (
+        "The user has been silent for a while. In one short sentence, go on from what was said last, "
+        "or ask whether they are still there."
+    )
+    "Added to the instructions when `turn_detection.idle_timeout_ms` is over."
+    max_nudges: int = 3
+    "In a row, without a word of the user: an empty chair needs no more."
+
+    def __post_init__(self) -> None:
+        if self.end_s is not None and self.end_s <= self.warn_s:
+            raise ConfigError("conversation.idle.end_s must be above warn_s.")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingConfig:
+    """What the caller hears while an answer is slow to come. It is no part of the answer."""
+
+    play: Literal["nothing", "sound", "sentence"] = "nothing"
+    "Off by default: with a fast engine a turn seldom takes so long, and then a sound is one more surprise."
+    after_s: float = 1.5
+    "From the end of the turn; silence longer than this is taken for a dropped call."
+    text: str = "Let me think."
+    "Spoken once a turn, where `play` is sentence."
+    sound: Path | None = None
+    "The sentence spoken, a file that FFmpeg reads; None is the embedded voice."
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +238,9 @@ class ConversationConfig:
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     ahead: AheadConfig = field(default_factory=AheadConfig)
     apology: ApologyConfig = field(default_factory=ApologyConfig)
+    greeting: GreetingConfig = field(default_factory=GreetingConfig)
+    idle: IdleConfig = field(default_factory=IdleConfig)
+    waiting: WaitingConfig = field(default_factory=WaitingConfig)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,14 @@ class Helper:
         self._socket = socket
         self._session: aiohttp.ClientSession | None = None
 
-    async def say(self, call_id: str, text: str) -> AsyncGenerator[Pcm, None]:
-        """Speak a text in the language that the call was heard to speak; sound (24 kHz) as it is made.
+    async def say(self, call_id: str, text: str, language: str | None = None) -> AsyncGenerator[Pcm, None]:
+        """Speak a text; sound (24 kHz) as it is made. Closing the generator ends the work.
 
-        Closing the generator ends the work.
+        Without a language (two letters) it is the one that the call was heard to speak.
         """
         body = {"input": text, "voice": "embedded", "response_format": "pcm"}
+        if language is not None:
+            body["language"] = language
         response = await self._post("speech", call_id, json=body)
         try:
             odd = b""
