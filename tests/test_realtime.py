@@ -346,6 +346,7 @@ def test_a_detector_is_told_with_the_members_of_its_kind() -> None:
         "silence_duration_ms": 500,
         "create_response": True,
         "interrupt_response": True,
+        "idle_timeout_ms": None,
     }
     assert_valid(told)
 
@@ -359,6 +360,7 @@ vads = st.builds(
     silence_duration_ms=st.integers(100, 10_000),
     create_response=st.booleans(),
     interrupt_response=st.booleans(),
+    idle_timeout_ms=st.none() | st.integers(1_000, 600_000),
 )
 sessions = st.builds(
     SessionConfig,
@@ -392,6 +394,7 @@ def _as_told(told: TurnDetection | None, base: TurnDetection) -> TurnDetection |
         threshold=base.threshold,
         prefix_padding_ms=base.prefix_padding_ms,
         silence_duration_ms=base.silence_duration_ms,
+        idle_timeout_ms=told.idle_timeout_ms or base.idle_timeout_ms,
     )
 
 
@@ -656,6 +659,15 @@ def test_the_eagerness_of_semantic_detection_is_kept_and_told(eagerness: str) ->
     assert_valid(told)
 
 
+@pytest.mark.parametrize("kind", ["semantic_vad", "server_vad"])
+def test_either_kind_of_turn_detection_may_ask_silent_callers_to_go_on(kind: str) -> None:
+    changed = update(detection({"type": kind, "idle_timeout_ms": 6_000}))
+    (told,) = encode(ev.SessionUpdated(changed))
+    assert told["session"]["audio"]["input"]["turn_detection"]["idle_timeout_ms"] == 6_000
+    assert_valid(told)
+    assert update(detection({"idle_timeout_ms": None}), changed).turn_detection == TurnDetection(type=kind)
+
+
 @pytest.mark.parametrize(
     ("present", "told", "kind"),
     [
@@ -691,6 +703,7 @@ def test_a_detector_without_type_is_of_the_present_kind_or_of_that_which_has_wha
         ({"turn_detection": {"silence_duration_ms": 0}}, "turn_detection.silence_duration_ms"),
         ({"turn_detection": {"silence_duration_ms": 500.5}}, "turn_detection.silence_duration_ms"),
         ({"turn_detection": {"create_response": "yes"}}, "turn_detection.create_response"),
+        ({"turn_detection": {"idle_timeout_ms": 0}}, "turn_detection.idle_timeout_ms"),
         ({"turn_detection": {"type": "semantic_vad", "eagerness": "very"}}, "turn_detection.eagerness"),
         ({"audio": {"input": {"transcription": True}}}, "audio.input.transcription"),
         ({"voice": 7}, "voice"),

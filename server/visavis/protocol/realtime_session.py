@@ -148,6 +148,9 @@ def _turn_detection(base: TurnDetection | None, value: Any, param: str) -> TurnD
         silence_duration_ms=silence_ms or present.silence_duration_ms,
         create_response=fields.read("create_response", boolean, present.create_response),
         interrupt_response=fields.read("interrupt_response", boolean, present.interrupt_response),
+        idle_timeout_ms=fields.read(
+            "idle_timeout_ms", optional(integer(1_000, 600_000)), present.idle_timeout_ms
+        ),
     )
 
 
@@ -156,11 +159,14 @@ def _turn_detection_object(detection: TurnDetection | None) -> dict[str, Any] | 
         return None
     rest = {"create_response": detection.create_response, "interrupt_response": detection.interrupt_response}
     if detection.type == "semantic_vad":
-        return {"type": "semantic_vad", "eagerness": detection.eagerness, **rest}
+        # OpenAI's has no idle timeout: stock clients are told of one where it was asked for.
+        idle = {} if detection.idle_timeout_ms is None else {"idle_timeout_ms": detection.idle_timeout_ms}
+        return {"type": "semantic_vad", "eagerness": detection.eagerness, **rest, **idle}
     return {
         "type": "server_vad",
         "threshold": detection.threshold,
         "prefix_padding_ms": detection.prefix_padding_ms,
         "silence_duration_ms": detection.silence_duration_ms,
+        "idle_timeout_ms": detection.idle_timeout_ms,
         **rest,
     }
