@@ -69,6 +69,70 @@ class VadConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EarConfig:
+    """When a word's sound has ended, told by its level between 120 and 8000 Hz."""
+
+    margin_db: float = 3.0
+    "Above the room's level that is silence still: rooms vary by 1 dB from block to block, speech by 30."
+    deep_db: float = 34.0
+    "So far below the voice's loud syllables is silence in any room: weak last ones are 25 to 30 below."
+    least_db: float = 6.0
+    "Nothing less far below the voice is silence: in a din only Silero can tell."
+    insist: float = 0.95
+    "Silero's probability that stands against the level,"
+    insist_ms: int = 140
+    "after so long: by then it has noticed most ends itself, and hears speech that the noise covers."
+    silence: float = 0.05
+    "The most that the probability of speech is in such a silence."
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """How evidence for the end of a turn becomes the silence that is waited for (`endpoint.py`).
+
+    Inner pauses thin out exponentially with their length, so each unit of log-odds is worth the same time.
+    """
+
+    ms_per_unit: float = 105.0
+    "Of natural log-odds: what is finished at 30 to 1 waits 140 ms, and what is not at 30 to 1 860 ms."
+    shortest_ms: int = 120
+    "However sure: stops of the tongue last up to 100 ms, and a caller's own pause begins like an end."
+    longest_ms: int = 1_500
+    "However unsure: a caller who trails off is answered before asking whether anyone is there."
+    low_pace: float = 1.5
+    "Of eagerness low, by which every wait is multiplied,"
+    high_pace: float = 0.7
+    "and of high."
+    verdict_weight: float = 0.8
+    "How far a smart-turn model's log-odds count: it is seldom as sure as it is right."
+    most_units: float = 4.0
+    "The most that finality or a verdict counts: neither is right more than 50 times in 51."
+    unfinished_text: float = -4.0
+    "Log-odds of words that nobody ends on: and, because, the."
+    open_text: float = -1.5
+    "Of a comma, a dash or dots at the end: recognisers punctuate by ear."
+    closed_text: float = 1.0
+    "Of a full stop: recognisers write it after anything."
+    question_text: float = 2.0
+    pause_ms: int = 150
+    "Shorter silences within a turn are consonants and tell nothing of a caller's pauses."
+    usual_pause_ms: int = 450
+    "What four out of five inner pauses of an unknown caller stay below."
+    pauses: int = 16
+    "Newest pauses of a caller that count."
+    prior_pauses: int = 4
+    "How many of them an unknown caller is taken to have made."
+    least_pace: float = 0.85
+    "A caller of short pauses is answered sooner by so much at most,"
+    most_pace: float = 1.6
+    "and one of long pauses later."
+    draft_units: float = -1.0
+    "Log-odds from which the engine is asked at once; below, "
+    draft_ms: int = 250
+    "so long before the wait is over."
+
+
+@dataclass(frozen=True, slots=True)
 class TurnConfig:
     """Limits of a turn that no client changes."""
 
@@ -84,8 +148,40 @@ class TurnConfig:
     "Silence after which the engine is asked in advance: what is asked in vain is thrown away."
     max_turn_ms: int = 60_000
     "A longer turn is submitted as it is and the rest begins the next one."
+    reopen_ms: int = 700
+    "Who goes on so soon after the end of a turn was not at its end: both parts are answered as one."
+    reopen_heard_ms: int = 800
+    "But not if more than so much of the answer was heard: then it is an interruption."
     stall_s: float = 1.5
     "A speaking caller whose packets stop for so long has ended the turn."
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapConfig:
+    """What happens to an answer while somebody speaks over it."""
+
+    duck_ms: int = 80
+    "Speech after which the answer is heard softer: as soon as Silero is sure of anything."
+    hold_ms: int = 140
+    "Speech after which it waits: coughs and clicks are shorter."
+    aside_ms: int = 450
+    'Shorter speech may be an "mm-hm" that asks for nothing; longer speech takes the floor.'
+    loud_db: float = 4.0
+    'Above the caller\'s usual level, speech is no aside, however short: a "stop" is called out.'
+    let_go_ms: int = 200
+    "Silence after such an aside, before the answer goes on: a sentence has shorter gaps."
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationConfig:
+    """The engine is asked as soon as the turn may be over, and what it says is held until it is."""
+
+    enabled: bool = True
+    burst: int = 6
+    "Answers in vain that may be asked for one after the other."
+    wasted_per_min: float = 12.0
+    "And so many more a minute: a hesitant caller pauses every five seconds."
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +193,9 @@ class PlayoutConfig:
     rebuffer_ms: int = 120
     "Audio gathered after an underrun before going on."
     fade_ms: int = 10
-    "Fade at a flush: a hard cut clicks."
+    "Fade at a flush, and of any change of volume: a hard cut clicks."
+    duck_db: float = -12.0
+    "Volume while somebody may be interrupting: still understood, and clearly giving way."
     max_buffered_s: float = 600.0
     "Audio beyond this is dropped and counted: an engine that never ends."
 
@@ -231,7 +329,10 @@ class AheadConfig:
 class ConversationConfig:
     session: SessionConfig = field(default_factory=SessionConfig)
     vad: VadConfig = field(default_factory=VadConfig)
+    ear: EarConfig = field(default_factory=EarConfig)
     turns: TurnConfig = field(default_factory=TurnConfig)
+    overlap: OverlapConfig = field(default_factory=OverlapConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     playout: PlayoutConfig = field(default_factory=PlayoutConfig)
     camera: CameraConfig = field(default_factory=CameraConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)

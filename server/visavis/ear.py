@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .audio import Pcm, level_dbfs
+from .config import EarConfig
+from .hush import Hush, band_level
 from .vad import VoiceActivity
 
 
@@ -41,14 +43,20 @@ class Ear(Protocol):
 
 
 class CallerEar:
-    """The ear of a call."""
+    """The ear of a call: Silero's judgement, taken back at once where the sound has ended."""
 
-    def __init__(self, vad: VoiceActivity) -> None:
+    def __init__(self, vad: VoiceActivity, config: EarConfig | None = None) -> None:
+        config = config or EarConfig()
         self._vad = vad
+        self._hush = Hush(config)
+        self._silence = config.silence
 
     def receive(self, pcm: Pcm) -> Sound:
         """Take one 20 ms block, 480 samples at 24 kHz. Raises ValueError for a block of another length."""
-        return Sound(self._vad.receive(pcm), level_dbfs(pcm))
+        speech = self._vad.receive(pcm)
+        if self._hush.receive(band_level(pcm), speech):
+            speech = min(speech, self._silence)
+        return Sound(speech, level_dbfs(pcm))
 
     def play(self, pcm: Pcm) -> None:
         """Note what goes out to the caller now."""
@@ -56,3 +64,4 @@ class CallerEar:
     def reset(self) -> None:
         """Forget what was heard."""
         self._vad.reset()
+        self._hush.reset()
