@@ -14,7 +14,14 @@ import { make } from "./dom.js";
  * @property {number | null} heard characters that were heard, where the rest was cut off
  */
 
-/** @typedef {{caption: Caption, row: HTMLLIElement, words: HTMLParagraphElement, extra: HTMLDivElement}} Line */
+/**
+ * @typedef {object} Line
+ * @property {Caption} caption
+ * @property {string} before what is known of its beginning, shown until it has a text
+ * @property {HTMLLIElement} row
+ * @property {HTMLParagraphElement} words
+ * @property {HTMLDivElement} extra
+ */
 
 /** Scrolled up by more than this, the reader is reading and is not pulled down. */
 const NEAR_END_PX = 80;
@@ -23,6 +30,10 @@ export class Captions {
   #list;
   /** @type {Map<string, Line>} */
   #lines = new Map();
+  /** Items that were deleted: what comes late for them is dropped. @type {Set<string>} */
+  #deleted = new Set();
+  /** What the caller said first and goes on from: it stays in sight until the joined turn takes its place. @type {Line | null} */
+  #leaving = null;
 
   /** @param {HTMLOListElement} list */
   constructor(list) {
@@ -56,11 +67,14 @@ export class Captions {
 
   clear() {
     this.#lines.clear();
+    this.#deleted.clear();
+    this.#leaving = null;
     this.#list.replaceChildren();
   }
 
   /** No text will follow any more: the call is over. */
   finish() {
+    this.#letGo();
     for (const line of this.#lines.values()) {
       if (line.caption.final) continue;
       line.caption.final = true;
@@ -71,6 +85,9 @@ export class Captions {
   /** @param {WireEvent} event */
   receive(event) {
     switch (event.type) {
+      case "input_audio_buffer.cleared":
+        this.#letGo();
+        break;
       case "input_audio_buffer.committed":
         this.#change(event.item_id, "user", () => {});
         break;
@@ -107,10 +124,28 @@ export class Captions {
         this.#cut(event.item.id, textOf(event.item));
         break;
       case "conversation.item.deleted":
-        this.#lines.get(event.item_id)?.row.remove();
-        this.#lines.delete(event.item_id);
+        this.#delete(event.item_id);
         break;
     }
+  }
+
+  /** @param {string} id */
+  #delete(id) {
+    const line = this.#lines.get(id);
+    this.#lines.delete(id);
+    this.#deleted.add(id);
+    if (line?.caption.role === "user") {
+      this.#letGo();
+      this.#leaving = line;
+      line.row.classList.add("live");
+    } else {
+      line?.row.remove();
+    }
+  }
+
+  #letGo() {
+    this.#leaving?.row.remove();
+    this.#leaving = null;
   }
 
   /** @param {any} item as on the wire */
@@ -159,12 +194,17 @@ export class Captions {
    * @param {(caption: Caption) => void} change
    */
   #change(id, role, change) {
+    if (this.#deleted.has(id)) return;
     this.#keepEnd(() => {
       let line = this.#lines.get(id);
       if (!line) {
         line = newLine({ id, role, text: "", final: false, heard: null });
         this.#lines.set(id, line);
         this.#list.append(line.row);
+        if (role === "user" && this.#leaving) {
+          line.before = this.#leaving.caption.text || this.#leaving.before;
+          this.#letGo();
+        }
       }
       change(line.caption);
       this.#draw(line);
@@ -172,13 +212,13 @@ export class Captions {
   }
 
   /** @param {Line} line */
-  #draw({ caption, row, words }) {
+  #draw({ caption, before, row, words }) {
     const { role, text, final, heard } = caption;
     row.classList.toggle("live", !final);
     // An answer that was stopped before its first word, or is about to begin, takes no room.
     row.hidden = role === "assistant" && !text;
     if (!text) {
-      words.replaceChildren(final ? make("i", {}, "not understood") : dots("being recognised"));
+      words.replaceChildren(before, final ? make("i", {}, "not understood") : dots("being recognised"));
     } else if (heard === null || heard >= text.length) {
       words.replaceChildren(text);
     } else {
@@ -221,7 +261,7 @@ function newLine(caption) {
   const extra = make("div", { class: "extra" });
   const who = make("span", { class: "sr" }, caption.role === "user" ? "You: " : "Visavis: ");
   const row = make("li", { class: `turn ${caption.role}` }, who, words, extra);
-  return { caption, row, words, extra };
+  return { caption, before: "", row, words, extra };
 }
 
 /** @param {string} meaning */

@@ -2,14 +2,16 @@
 
 import { canChooseSpeaker } from "./devices.js";
 import { byId, make } from "./dom.js";
+import { isTurnChoice } from "./turns.js";
 
 /** @typedef {import("./devices.js").Choice} Choice */
 /** @typedef {"microphone" | "camera" | "speaker"} ChoiceName */
+/** @typedef {import("./turns.js").TurnChoice} TurnChoice */
 
 const CHOICES = /** @type {const} */ (["microphone", "camera", "speaker"]);
 const STORED = "visavis.devices";
 
-/** Events: `start`, `hangup`, `mute`, `camera`, `interrupt`, `text` (detail: string), `device` (detail: Device), `speaker`. */
+/** Events: `start`, `hangup`, `mute`, `camera`, `interrupt`, `text` (detail: string), `device` (detail: Device), `speaker`, `turns`. */
 export class Controls extends EventTarget {
   #start = byId("start", HTMLButtonElement);
   #mute = byId("mute", HTMLButtonElement);
@@ -27,7 +29,8 @@ export class Controls extends EventTarget {
     camera: byId("choice-camera", HTMLSelectElement),
     speaker: byId("choice-speaker", HTMLSelectElement),
   };
-  /** Ids and whether the camera is wanted, kept for the next visit. @type {Record<string, string>} */
+  #turns = byId("choice-turns", HTMLSelectElement);
+  /** Ids, whether the camera is wanted and when a turn is over, kept for the next visit. @type {Record<string, string>} */
   #stored = readStored();
 
   constructor() {
@@ -48,6 +51,11 @@ export class Controls extends EventTarget {
     }
     this.#wantsCamera.checked = this.#stored.wantsCamera !== "no";
     this.#wantsCamera.addEventListener("change", () => this.#store("wantsCamera", this.#wantsCamera.checked ? "yes" : "no"));
+    if (this.turns) this.showTurns(this.turns);
+    this.#turns.addEventListener("change", () => {
+      this.#store("turns", this.#turns.value);
+      this.#tell("turns");
+    });
     byId("compose", HTMLFormElement).addEventListener("submit", (event) => {
       event.preventDefault();
       const text = this.#text.value.trim();
@@ -66,6 +74,17 @@ export class Controls extends EventTarget {
   set cameraWanted(wanted) {
     this.#wantsCamera.checked = wanted;
     this.#store("wantsCamera", wanted ? "yes" : "no");
+  }
+
+  /** How the person wants turns to end; null if that was never chosen. @returns {TurnChoice | null} */
+  get turns() {
+    const { turns } = this.#stored;
+    return isTurnChoice(turns) ? turns : null;
+  }
+
+  /** Show how turns end. @param {TurnChoice} choice */
+  showTurns(choice) {
+    this.#turns.value = choice;
   }
 
   /**
@@ -94,12 +113,13 @@ export class Controls extends EventTarget {
    * @param {object} state
    * @param {"idle" | "connecting" | "live" | "waiting" | "ended"} state.phase
    * @param {boolean} state.muted
+   * @param {boolean} state.pressToTalk
    * @param {boolean} state.hasMicrophone
    * @param {boolean} state.hasCamera
    * @param {boolean} state.interruptible
    * @param {boolean} state.hasCaptions
    */
-  show({ phase, muted, hasMicrophone, hasCamera, interruptible, hasCaptions }) {
+  show({ phase, muted, pressToTalk, hasMicrophone, hasCamera, interruptible, hasCaptions }) {
     const inSession = phase !== "idle" && phase !== "ended";
     const hadFocus = document.activeElement;
     this.#start.hidden = inSession;
@@ -112,7 +132,8 @@ export class Controls extends EventTarget {
     byId("self", HTMLElement).hidden = !hasCamera;
     this.#mute.disabled = !hasMicrophone;
     this.#mute.classList.toggle("off", muted || !hasMicrophone);
-    setWords(this.#mute, muted ? "Unmute" : "Mute");
+    if (pressToTalk) setWords(this.#mute, muted ? "Talk" : "Send");
+    else setWords(this.#mute, muted ? "Unmute" : "Mute");
     this.#camera.classList.toggle("off", !hasCamera);
     this.#camera.setAttribute("aria-pressed", String(hasCamera));
     this.#interrupt.disabled = !interruptible;

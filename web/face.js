@@ -4,9 +4,13 @@ import { byId } from "./dom.js";
 
 /**
  * idle: asleep · connecting: waking, an arc runs round · listening: eyes open · hearing: leans in, rings follow the caller's voice ·
- * thinking: looks up, an arc runs round · pondering: the same, in no hurry · speaking: the mouth follows the voice · waiting: an arc, eyes half closed · trouble: a flat look.
+ * thinking: looks up, an arc runs round · pondering: the same, in no hurry · speaking: the mouth follows the voice ·
+ * yielding: leans in, the mouth waits half open, rings follow the caller's voice · interrupted: a small round mouth · waiting: an arc, eyes half closed · trouble: a flat look.
  * @typedef {"idle" | "connecting" | import("./floor.js").FloorState | "waiting" | "trouble"} Look
  */
+
+/** Whose loudness the face moves with. @type {Partial<Record<Look, "microphone" | "voice">>} */
+export const FOLLOWED = { hearing: "microphone", yielding: "microphone", interrupted: "microphone", speaking: "voice" };
 
 /** Loudness falls slower than it rises, as a needle does: jumps look nervous. */
 const FALL = 0.82;

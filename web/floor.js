@@ -2,8 +2,10 @@
 
 /** @typedef {import("./call.js").WireEvent} WireEvent */
 /**
- * pondering: the model thinks before it answers, and says so; thinking: an answer is awaited.
- * @typedef {"listening" | "hearing" | "thinking" | "pondering" | "speaking"} FloorState
+ * listening: nobody speaks · hearing: the caller does · thinking: an answer is awaited · pondering: the model thinks before it
+ * answers, and says so · speaking: the answer is heard · yielding: it is soft or waits, since somebody may be interrupting ·
+ * interrupted: it was cut off just now.
+ * @typedef {"listening" | "hearing" | "thinking" | "pondering" | "speaking" | "yielding" | "interrupted"} FloorState
  */
 
 export class Floor {
@@ -15,11 +17,16 @@ export class Floor {
   /** @type {string | null} */
   #playing = null;
   #pondering = false;
+  /** The response that makes room for the caller. @type {string | null} */
+  #yielding = null;
+  #interrupted = false;
   /** The newest response that was played. @type {string | null} */
   #played = null;
 
   /** @returns {FloorState} */
   get state() {
+    if (this.#interrupted) return "interrupted";
+    if (this.#playing && this.#playing === this.#yielding) return "yielding";
     if (this.#hearing) return "hearing";
     if (this.#playing) return "speaking";
     if (this.#pondering) return "pondering";
@@ -45,7 +52,7 @@ export class Floor {
         break;
       case "input_audio_buffer.speech_stopped":
       case "input_audio_buffer.committed":
-        this.#hearing = false;
+        this.#hearing = this.#interrupted = false;
         this.#awaited = "response";
         break;
       case "input_audio_buffer.cleared":
@@ -54,6 +61,7 @@ export class Floor {
         break;
       case "response.created":
         this.#awaited = null;
+        this.#interrupted = false;
         this.#generating = event.response.id;
         break;
       case "response.done":
@@ -67,16 +75,27 @@ export class Floor {
       case "visavis.thinking_stopped":
         this.#pondering = false;
         break;
+      case "visavis.output_stance":
+        this.#yielding = event.stance === "open" ? null : event.response_id;
+        break;
       case "output_audio_buffer.started":
         this.#awaited = null;
+        this.#interrupted = false;
         this.#playing = this.#played = event.response_id;
         break;
-      case "output_audio_buffer.stopped":
       case "output_audio_buffer.cleared":
-        this.#awaited = null;
-        this.#playing = null;
+        this.#interrupted = this.#playing !== null;
+        this.#awaited = this.#playing = null;
+        break;
+      case "output_audio_buffer.stopped":
+        this.#awaited = this.#playing = null;
         break;
     }
+  }
+
+  /** The interruption has been shown for long enough. */
+  moveOn() {
+    this.#interrupted = false;
   }
 
   /** What was awaited has not come: the server left the answer to its client, or had nothing to say. */

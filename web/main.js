@@ -6,13 +6,14 @@ import { Controls } from "./controls.js";
 import { Devices, listDevices, obstacle } from "./devices.js";
 import { Dialer, GivenUp } from "./dial.js";
 import { byId } from "./dom.js";
-import { Face } from "./face.js";
+import { Face, FOLLOWED } from "./face.js";
 import { Floor } from "./floor.js";
 import { Notices } from "./notices.js";
 import { explainDevice, LONGEST_CALL, NO_WEBRTC, SOUND_BLOCKED, SPEAKER_FAILED } from "./problems.js";
 import { SoundMeter } from "./sound.js";
 import { Status } from "./status.js";
 import { Timings } from "./timings.js";
+import { choiceOf, sessionOf } from "./turns.js";
 import { Voice } from "./voice.js";
 import { ScreenLight } from "./wake.js";
 
@@ -21,11 +22,14 @@ import { ScreenLight } from "./wake.js";
 /** @typedef {import("./devices.js").DeviceProblem} DeviceProblem */
 /** @typedef {import("./face.js").Look} Look */
 /** @typedef {import("./notices.js").Notice} Notice */
+/** @typedef {import("./turns.js").TurnChoice} TurnChoice */
 /** @typedef {"idle" | "connecting" | "live" | "waiting" | "ended"} Phase */
 
 const KEY = "visavis.key";
 /** So long we show that an answer is coming when a turn has no response yet, or a response no sound. */
 const PATIENCE_MS = 5_000;
+/** So long an interruption is shown if nothing follows it. */
+const INTERRUPTED_MS = 1_000;
 const METER_MS = 20;
 const ERROR_MS = 8_000;
 /** Captions that a new call is reminded of after a loss. */
@@ -33,19 +37,6 @@ const REMINDED = 20;
 const EVENTS_KEPT = 200;
 /** Key of a notice about microphone and camera together; one about either has that name. */
 const BOTH = "devices";
-
-/** @type {Record<Look, string>} */
-const WORDS = {
-  idle: "Ready when you are",
-  connecting: "Connecting",
-  listening: "Listening",
-  hearing: "Hearing you",
-  thinking: "Thinking",
-  pondering: "Thinking it over",
-  speaking: "Speaking",
-  waiting: "Waiting to try again",
-  trouble: "Something is wrong",
-};
 
 class CallPage {
   #face = new Face();
@@ -66,6 +57,8 @@ class CallPage {
   #unsteady = false;
   /** The server has said that this call has reached its end. */
   #callEnding = false;
+  /** The caller tells when a turn begins and ends; between turns the microphone is muted. */
+  #pressToTalk = false;
   #floor = new Floor();
   /** @type {Call | null} */
   #call = null;
@@ -75,6 +68,7 @@ class CallPage {
   #meter = null;
   #meterTimer = 0;
   #patience = 0;
+  #interruption = 0;
   /** @type {WireEvent[]} */
   #events = [];
   #dialer = new Dialer({
@@ -94,6 +88,7 @@ class CallPage {
     controls.addEventListener("text", (event) => this.#say(detailOf(event)));
     controls.addEventListener("device", (event) => this.#changeDevice(detailOf(event)));
     controls.addEventListener("speaker", () => this.#useSpeaker());
+    controls.addEventListener("turns", () => this.#applyTurns());
     this.#voice.addEventListener("playing", () => this.#notices.hide("sound"));
     this.#voice.addEventListener("blocked", () => {
       const actions = { "Tap to hear": () => this.#voice.retry() };
@@ -143,6 +138,7 @@ class CallPage {
     this.#timings.clear();
     this.#events = [];
     this.#meter ??= new SoundMeter();
+    this.#applyTurns();
     await this.#openDevices(this.#controls.cameraWanted ? ["microphone", "camera"] : ["microphone"]);
     if (signal.aborted) return;
     this.#meterTimer = window.setInterval(() => this.#measure(), METER_MS);
@@ -184,6 +180,7 @@ class CallPage {
   /** @param {boolean} again */
   #connected(again) {
     this.#setPhase("live");
+    this.#applyTurns();
     if (again) {
       this.#remind();
       this.#captions.note("Connected again");
@@ -234,8 +231,10 @@ class CallPage {
     this.#call = null;
     window.clearInterval(this.#meterTimer);
     window.clearTimeout(this.#patience);
+    window.clearTimeout(this.#interruption);
     this.#captions.finish();
     this.#devices.closeAll();
+    this.#setPressToTalk(false);
     this.#meter?.tap("voice", null);
     this.#voice.stop();
     this.#face.level = 0;
@@ -265,6 +264,17 @@ class CallPage {
     this.#captions.receive(event);
     this.#timings.receive(event, performance.now());
     switch (event.type) {
+      case "session.created":
+      case "session.updated":
+        this.#showTurns(choiceOf(event.session));
+        break;
+      case "output_audio_buffer.cleared":
+        window.clearTimeout(this.#interruption);
+        this.#interruption = window.setTimeout(() => {
+          this.#floor.moveOn();
+          this.#show();
+        }, INTERRUPTED_MS);
+        break;
       case "input_audio_buffer.speech_stopped":
         this.#expectMore();
         break;
@@ -313,9 +323,8 @@ class CallPage {
     if (!meter) return;
     const onset = meter.onset();
     if (onset !== null) this.#timings.heard(onset);
-    if (this.#look === "speaking") this.#face.level = meter.level("voice");
-    else if (this.#look === "hearing") this.#face.level = meter.level("microphone");
-    else this.#face.level = 0;
+    const side = FOLLOWED[this.#look];
+    this.#face.level = side ? meter.level(side) : 0;
   }
 
   // What the person does.
@@ -337,9 +346,45 @@ class CallPage {
 
   #toggleMute() {
     if (!this.#devices.microphone) return;
-    this.#devices.muted = !this.#devices.muted;
-    this.#status.announce(this.#devices.muted ? "Microphone muted" : "Microphone on");
+    const muted = !this.#devices.muted;
+    this.#devices.muted = muted;
+    if (this.#pressToTalk) this.#talk(!muted);
+    else this.#status.announce(muted ? "Microphone muted" : "Microphone on");
     this.#show();
+  }
+
+  /** Begin a turn that the caller ends, or end it. @param {boolean} begin */
+  #talk(begin) {
+    if (begin) {
+      this.#interrupt();
+      this.#call?.send({ type: "input_audio_buffer.clear" });
+    } else {
+      this.#call?.send({ type: "input_audio_buffer.commit" });
+      this.#call?.send({ type: "response.create" });
+    }
+  }
+
+  /** Let turns end as the person has chosen; without a choice, as the server has it. */
+  #applyTurns() {
+    const choice = this.#controls.turns;
+    if (!choice) return;
+    this.#call?.send({ type: "session.update", session: sessionOf(choice) });
+    this.#setPressToTalk(choice === "press");
+    this.#show();
+  }
+
+  /** The server has told its way. @param {TurnChoice | undefined} choice */
+  #showTurns(choice) {
+    if (!choice || this.#controls.turns) return;
+    this.#controls.showTurns(choice);
+    this.#setPressToTalk(choice === "press");
+  }
+
+  /** @param {boolean} press */
+  #setPressToTalk(press) {
+    if (press === this.#pressToTalk) return;
+    this.#pressToTalk = press;
+    this.#devices.muted = press;
   }
 
   async #toggleCamera() {
@@ -433,14 +478,15 @@ class CallPage {
   #show() {
     const phase = this.#phase;
     if (phase === "connecting" || phase === "waiting") this.#look = phase;
-    else if (phase === "live") this.#look = this.#floor.state;
+    else if (phase === "live") this.#look = this.#floorLook;
     else if (this.#look !== "trouble") this.#look = "idle";
     this.#face.look = this.#look;
-    this.#status.show(this.#words(), this.#look === "hearing" || this.#look === "speaking");
+    this.#status.show(this.#look, this.#remark());
     this.#screen.kept = phase === "live";
     this.#controls.show({
       phase,
       muted: this.#devices.muted,
+      pressToTalk: this.#pressToTalk,
       hasMicrophone: this.#devices.microphone !== null,
       hasCamera: this.#devices.camera !== null,
       interruptible: phase === "live" && this.#floor.interruptible,
@@ -448,15 +494,23 @@ class CallPage {
     });
   }
 
-  #words() {
+  /** @returns {Look} */
+  get #floorLook() {
+    const { state } = this.#floor;
+    // Of a turn that the caller begins, the server tells nothing until it ends.
+    return this.#pressToTalk && !this.#devices.muted && state === "listening" ? "hearing" : state;
+  }
+
+  /** What is more to the point than the name of the state; null if nothing is. */
+  #remark() {
     if (this.#phase === "connecting" && this.#devices.asking) return "Allow microphone and camera";
     if (this.#phase === "ended" && this.#look === "idle") return "Call ended";
     if (this.#phase === "live") {
       if (this.#unsteady) return "The connection is unsteady";
       if (this.#look === "listening" && !this.#devices.microphone) return "Type to talk";
-      if (this.#look === "listening" && this.#devices.muted) return "You are muted";
+      if (this.#look === "listening" && this.#devices.muted) return this.#pressToTalk ? "Press Talk to speak" : "You are muted";
     }
-    return WORDS[this.#look];
+    return null;
   }
 }
 

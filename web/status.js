@@ -2,6 +2,26 @@
 
 import { byId } from "./dom.js";
 
+/** @typedef {import("./face.js").Look} Look */
+
+/** @type {Record<Look, string>} */
+const WORDS = {
+  idle: "Ready when you are",
+  connecting: "Connecting",
+  listening: "Listening",
+  hearing: "Hearing you",
+  thinking: "Thinking",
+  pondering: "Thinking it over",
+  speaking: "Speaking",
+  yielding: "Letting you speak",
+  interrupted: "Interrupted",
+  waiting: "Waiting to try again",
+  trouble: "Something is wrong",
+};
+
+/** Nothing is read out now: a voice is to be heard, or the reader would be. @type {Set<Look>} */
+const QUIET = new Set(["hearing", "speaking", "yielding", "interrupted"]);
+
 /** Screen readers hear of a state that lasts, not of each flicker; the voice itself tells the rest. */
 const LASTING_MS = 1_200;
 
@@ -12,11 +32,12 @@ export class Status {
   #quiet = false;
 
   /**
-   * @param {string} words
-   * @param {boolean} quiet nothing is read out now: a voice is to be heard, or the reader would be
+   * @param {Look} look
+   * @param {string | null} remark in place of the name of the state
    */
-  show(words, quiet) {
-    this.#quiet = quiet;
+  show(look, remark) {
+    const words = remark ?? WORDS[look];
+    this.#quiet = QUIET.has(look);
     if (words === this.#text.textContent) return;
     this.#text.textContent = words;
     window.clearTimeout(this.#timer);

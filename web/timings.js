@@ -21,7 +21,7 @@ import { make } from "./dom.js";
 
 /** @typedef {{name: string, label: string, from: number, to: number}} Stage */
 
-/** Marks on the way to the voice, each named for the work that ends with it. */
+/** Marks on the way to the voice, each named for the work that ends with it; mostly in this order. */
 const STAGES = /** @type {const} */ ([
   ["turn_end", "Turn ended"],
   ["request_sent", "Request sent"],
@@ -84,6 +84,7 @@ export class Timings {
   receive(event, now) {
     switch (event.type) {
       case "input_audio_buffer.speech_stopped":
+      case "input_audio_buffer.committed":
         this.#submitted = { kind: "spoken", at: now };
         break;
       case "response.created":
@@ -149,24 +150,48 @@ function allMarks({ marks, kind, submitted, heard }) {
 
 /** @param {Marks} marks */
 function total(marks) {
-  return marks.heard ?? marks.first_sent ?? marks.first_audio ?? marks.first_text ?? null;
+  const sent = marks.heard ?? marks.first_sent;
+  if (sent !== undefined) return sent;
+  const made = marks.first_audio ?? marks.first_text;
+  // What was made in advance is held until the turn is over.
+  return made === undefined ? null : Math.max(made, marks.turn_end ?? made);
 }
 
-/** @param {Marks} marks */
+/**
+ * The stages in the order in which they ended, the first from the earliest mark or the end of the speech. A request that left
+ * while the caller paused lies, with what came of it, before the end of the turn.
+ * @param {Marks} marks
+ */
 function stagesOf(marks) {
+  /** What is heard here was sent, whatever the clocks say. @param {string} name */
+  const order = (name) => (name === "heard" ? Infinity : marks[name]);
+  const known = STAGES.filter(([name]) => isOnTheWay(name, marks)).sort(([a], [b]) => order(a) - order(b));
   /** @type {Stage[]} */
   const stages = [];
-  let from = 0;
-  for (const [name, label] of STAGES) {
-    const mark = marks[name];
-    if (typeof mark !== "number") continue;
-    // Some engines recognise the words beside the answer, not before it.
-    if (name === "transcript" && mark > (marks.first_text ?? -1)) continue;
-    const to = Math.max(from, mark);
-    stages.push({ name, label, from, to });
+  let from = Math.min(0, ...known.map(([name]) => marks[name]));
+  for (const [name, label] of known) {
+    const to = Math.max(from, marks[name]);
+    stages.push({ name, label: name === "request_sent" && isAskedInAdvance(marks) ? "Asked in advance" : label, from, to });
     from = to;
   }
   return stages;
+}
+
+/**
+ * @param {string} name
+ * @param {Marks} marks
+ */
+function isOnTheWay(name, marks) {
+  const mark = marks[name];
+  if (typeof mark !== "number") return false;
+  // Some engines recognise the words beside the answer, not before it.
+  if (name === "transcript") return mark <= (marks.first_text ?? -Infinity);
+  return name === "heard" || mark <= (marks.first_sent ?? Infinity);
+}
+
+/** @param {Marks} marks */
+function isAskedInAdvance({ request_sent, turn_end }) {
+  return request_sent < turn_end;
 }
 
 /**
@@ -175,7 +200,8 @@ function stagesOf(marks) {
  * @param {boolean} open
  */
 function strip(stages, marks, open) {
-  const end = Math.max(1, stages[stages.length - 1].to);
+  const start = stages[0].from;
+  const end = Math.max(start + 1, stages[stages.length - 1].to);
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   for (const { name, from, to } of stages) {
     if (to === from) continue;
@@ -186,7 +212,7 @@ function strip(stages, marks, open) {
   const words = make("span", { class: "sr" }, "Answer began after ");
   const summary = make("summary", {}, words, bar, make("span", { class: "total" }, seconds(total(marks) ?? end)));
   const rows = make("dl");
-  for (const stage of stages) rows.append(row(stage, end));
+  for (const stage of stages) rows.append(row(stage, start, end));
   const details = make("details", { class: "strip" }, summary, rows);
   details.open = open;
   return details;
@@ -194,13 +220,13 @@ function strip(stages, marks, open) {
 
 /**
  * @param {Stage} stage
- * @param {number} end
+ * @param {number} start of the whole strip
+ * @param {number} end of the whole strip
  */
-function row({ name, label, from, to }, end) {
+function row({ name, label, from, to }, start, end) {
   const share = make("i", { class: `stage-${name}` });
-  const start = Math.min(from / end, 1);
-  share.style.marginInlineStart = `${start * 100}%`;
-  share.style.width = `${Math.min((to - from) / end, 1 - start) * 100}%`;
+  share.style.marginInlineStart = `${((from - start) / (end - start)) * 100}%`;
+  share.style.width = `${((to - from) / (end - start)) * 100}%`;
   return make(
     "div",
     {},

@@ -47,6 +47,18 @@ STOPPED: list[dict[str, Any]] = [
     {"type": "response.done", "response": {"id": "resp_1", "status": "cancelled"}},
 ]
 
+CHOOSE = """(choice => {
+  const select = document.querySelector("#choice-turns");
+  select.value = choice;
+  select.dispatchEvent(new Event("change"));
+})"""
+SILENCE = {"type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 300, "silence_duration_ms": 500}
+JOINED = "What is on the sign, and on the door?"
+
+
+def stance(stance: str, response_id: str = "resp_1") -> dict[str, Any]:
+    return {"type": "visavis.output_stance", "response_id": response_id, "stance": stance}
+
 
 def speech_started(item_id: str = "item_1") -> dict[str, Any]:
     return {"type": "input_audio_buffer.speech_started", "item_id": item_id, "audio_start_ms": 0}
@@ -321,6 +333,95 @@ async def test_a_model_that_thinks_is_seen_to_think_until_it_answers(page: Page,
     assert await page.evaluate("visavis.captions.length") == 2
 
 
+async def test_an_answer_is_seen_to_make_room_and_to_be_interrupted(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY, stance("ducked", "resp_0"))
+    await page.wait_for("visavis.events.at(-1)?.type === 'visavis.output_stance'")
+    assert await page.evaluate("visavis.state") == "speaking"
+    server.send(stance("ducked"))
+    await page.wait_for("document.querySelector('#state-text').innerText === 'Letting you speak'")
+    assert await page.evaluate("document.body.dataset.state") == "yielding"
+    # A cough: nothing is lost, and it goes on.
+    server.send(stance("open"))
+    await page.wait_for("document.querySelector('#state-text').innerText === 'Speaking'")
+    # Speech that is only just told of may still be a murmur; what is cut off was interrupted.
+    server.send(stance("ducked"), stance("held"), speech_started("item_3"))
+    await page.wait_for("visavis.events.at(-1)?.type === 'input_audio_buffer.speech_started'")
+    assert await page.evaluate("document.body.dataset.state") == "yielding"
+    server.send(*STOPPED)
+    await page.wait_for("document.querySelector('#state-text').innerText === 'Interrupted'")
+    assert await page.evaluate("document.body.dataset.state") == "interrupted"
+    await page.wait_for("document.querySelector('#state-text').innerText === 'Hearing you'")
+
+
+async def test_an_interruption_is_forgotten_when_the_next_turn_is_over(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY, stance("held"), speech_started("item_3"), *STOPPED)
+    server.send({"type": "input_audio_buffer.speech_stopped", "item_id": "item_3", "audio_end_ms": 2_000})
+    await page.wait_for("visavis.events.at(-1)?.type === 'input_audio_buffer.speech_stopped'")
+    assert await page.evaluate("visavis.state") == "thinking"
+
+
+async def test_output_that_is_cleared_in_silence_interrupts_nothing(page: Page, served: Served) -> None:
+    await start(page, served.url)
+    served.server.send({"type": "output_audio_buffer.cleared", "response_id": "resp_1"})
+    await page.wait_for("visavis.events.at(-1)?.type === 'output_audio_buffer.cleared'")
+    assert await page.evaluate("visavis.state") == "listening"
+
+
+async def test_states_that_pass_are_not_read_out(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    await page.evaluate(
+        """(announcer => {
+          window.said = [];
+          const hear = () => window.said.push(announcer.textContent);
+          new MutationObserver(hear).observe(announcer, {childList: true});
+        })(document.querySelector("#announcer"))"""
+    )
+    server.send(speech_started(), *QUESTION, *REPLY, stance("ducked"), *STOPPED)
+    await page.wait_for("visavis.state === 'hearing' || visavis.state === 'listening'")
+    await page.wait_for("window.said.at(-1) === 'Listening'")
+    assert not {"Letting you speak", "Interrupted"} & set(await page.evaluate("window.said"))
+
+
+async def test_a_joined_turn_takes_the_place_of_what_it_continues(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY, *STOPPED)
+    await page.wait_for("document.querySelectorAll('.turn:not([hidden])').length === 2")
+    server.send({"type": "conversation.item.deleted", "item_id": "item_2"})
+    server.send({"type": "conversation.item.deleted", "item_id": "item_1"})
+    # What comes late for an item that is gone does not bring it back.
+    server.send({"type": "response.output_audio_transcript.done", **PART, "transcript": ANSWER})
+    await page.wait_for("visavis.events.at(-1)?.type === 'response.output_audio_transcript.done'")
+    assert await page.evaluate("visavis.captions") == []
+    # The caller's words stay in sight until the joined turn has them.
+    assert await text_of(page, "#captions .words") == "What is on the sign?"
+
+    server.send({"type": "input_audio_buffer.committed", "item_id": "item_3", "previous_item_id": None})
+    await page.wait_for("visavis.captions.length === 1")
+    assert (await text_of(page, "#captions .words")).startswith("What is on the sign?")
+    assert await page.evaluate("document.querySelectorAll('#captions .dots').length") == 1
+    server.send({**REPLY[0], "item_id": "item_3", "transcript": JOINED})
+    await page.wait_for("visavis.captions[0].final")
+    assert await page.evaluate("document.querySelector('#captions').childElementCount") == 1
+    assert await text_of(page, "#captions .words") == JOINED
+
+
+async def test_what_is_deleted_and_never_continued_goes_with_the_sound(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, REPLY[0])
+    server.send(
+        {"type": "conversation.item.deleted", "item_id": "item_1"}, {"type": "input_audio_buffer.cleared"}
+    )
+    await page.wait_for("visavis.events.at(-1)?.type === 'input_audio_buffer.cleared'")
+    assert await page.evaluate("document.querySelector('#captions').childElementCount") == 0
+
+
 async def test_a_cough_leaves_no_trace(page: Page, served: Served) -> None:
     await start(page, served.url)
     served.server.send(speech_started(), {"type": "input_audio_buffer.cleared"})
@@ -391,7 +492,118 @@ async def test_a_turn_tells_where_its_time_went(page: Page, served: Served) -> N
     }
 
 
+async def test_a_turn_that_was_asked_for_in_advance_says_so(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY)
+    marks = {
+        "speech_end": 0,
+        "turn_end": 260,
+        "request_sent": 90,
+        "first_text": 170,
+        "first_audio": 220,
+        "first_sent": 265,
+    }
+    server.send(
+        {"type": "visavis.turn_timings", "response_id": "resp_1", "item_id": "item_1", "marks": marks}
+    )
+    await page.click(".strip summary")
+    rows = (await text_of(page, ".strip dl")).splitlines()
+    assert list(zip(rows[0::2], rows[1::2], strict=True)) == [
+        ("Asked in advance", "90 ms"),
+        ("First words", "80 ms"),
+        ("First voice", "50 ms"),
+        ("Turn ended", "40 ms"),
+        ("First sound sent", "5 ms"),
+    ]
+    assert await text_of(page, ".strip .total") == "0.27 s"
+
+
+async def test_marks_from_before_the_last_word_are_drawn_from_the_earliest(
+    page: Page, served: Served
+) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY)
+    marks = {"turn_end": 250, "request_sent": -200, "first_audio": -50, "first_sent": 300}
+    server.send(
+        {"type": "visavis.turn_timings", "response_id": "resp_1", "item_id": "item_1", "marks": marks}
+    )
+    await page.click(".strip summary")
+    drawn = """[...document.querySelectorAll(".track i")].map(({style}) =>
+      [parseFloat(style.marginInlineStart), parseFloat(style.width)].map(Math.round))"""
+    assert await page.evaluate(drawn) == [[0, 0], [0, 30], [30, 60], [90, 10]]
+    assert await text_of(page, ".strip .total") == "0.30 s"
+
+
 # What the person does.
+
+
+@pytest.mark.parametrize(
+    ("choice", "detection"),
+    [
+        ("low", {"type": "semantic_vad", "eagerness": "low"}),
+        ("silence", {"type": "server_vad"}),
+        ("press", None),
+    ],
+)
+async def test_when_a_turn_is_over_can_be_chosen_and_is_kept(
+    page: Page, served: Served, choice: str, detection: object
+) -> None:
+    await start(page, served.url)
+    await page.evaluate(f"{CHOOSE}('{choice}')")
+    [told] = await received(served.server, "session.update")
+    session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+    assert told["session"] == session
+    served.server.received.clear()
+    await start(page, served.url)
+    [again] = await received(served.server, "session.update")
+    assert again["session"] == session
+    assert await page.evaluate("document.querySelector('#choice-turns').value") == choice
+
+
+@pytest.mark.parametrize(
+    ("detection", "choice"),
+    [
+        ({"type": "semantic_vad", "eagerness": "medium"}, "auto"),
+        ({"type": "semantic_vad", "eagerness": "high"}, "high"),
+        (SILENCE, "silence"),
+        (None, "press"),
+    ],
+)
+async def test_without_a_choice_turns_end_as_the_server_has_it(
+    page: Page, served: Served, detection: object, choice: str
+) -> None:
+    await start(page, served.url)
+    session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+    served.server.send({"type": "session.updated", "session": session})
+    await page.wait_for("visavis.events.at(-1)?.type === 'session.updated'")
+    assert await page.evaluate("document.querySelector('#choice-turns').value") == choice
+    assert await page.evaluate("visavis.muted") == (choice == "press")
+    assert served.server.received == []
+
+
+async def test_push_to_talk_sends_what_is_said_between_two_presses(page: Page, served: Served) -> None:
+    server = served.server
+    await start(page, served.url)
+    await page.evaluate(f"{CHOOSE}('press')")
+    await page.wait_for("visavis.muted")
+    assert await text_of(page, "#state-text") == "Press Talk to speak"
+    assert await text_of(page, "#mute") == "Talk"
+    server.send(*QUESTION, *REPLY)
+    await page.wait_for("visavis.state === 'speaking'")
+    await page.click("#mute")
+    await received(server, "response.cancel", "output_audio_buffer.clear", "input_audio_buffer.clear")
+    server.send(*STOPPED)
+    await page.wait_for("!visavis.muted && document.querySelector('#state-text').innerText === 'Hearing you'")
+    assert await text_of(page, "#mute") == "Send"
+    server.received.clear()
+    await page.press(" ", "Space")
+    await received(server, "input_audio_buffer.commit", "response.create")
+    await page.wait_for("visavis.muted")
+    await page.evaluate(f"{CHOOSE}('auto')")
+    await page.wait_for("!visavis.muted")
+    assert await text_of(page, "#mute") == "Mute"
 
 
 async def test_interrupting_stops_the_generation_only_while_there_is_one(page: Page, served: Served) -> None:
@@ -575,7 +787,8 @@ async def test_states_differ_by_form_not_only_by_colour(page: Page, served: Serv
     await page.look(1280, 800, still=True)
     await page.go(served.url)
     await page.wait_for("window.visavis")
-    shapes = """"idle listening hearing thinking pondering speaking trouble".split(" ").map((state) => {
+    shapes = """"idle listening hearing thinking pondering speaking yielding interrupted trouble"
+    .split(" ").map((state) => {
       document.body.dataset.state = state;
       return [".head", ".eyes i", ".mouth i"].map((part) => {
         const style = getComputedStyle(document.querySelector(part));
@@ -589,7 +802,7 @@ async def test_states_differ_by_form_not_only_by_colour(page: Page, served: Serv
 async def test_a_wish_for_little_motion_is_heeded(page: Page, served: Served) -> None:
     await page.look(1280, 800, still=True)
     await start(page, served.url)
-    for state in ("listening", "thinking", "pondering", "connecting"):
+    for state in ("listening", "thinking", "pondering", "yielding", "interrupted", "connecting"):
         await page.evaluate(f"document.body.dataset.state = '{state}'")
         assert await page.evaluate("document.getAnimations().length") == 0
 
