@@ -1,0 +1,344 @@
+"""Whether the microphone hears the caller or our own voice coming back from their loudspeaker. Sans-I/O.
+
+Nothing is subtracted: networks, codecs and jitter buffers lie between the two sounds, so that only their
+powers in bands can be compared. What is louder, in many bands, than the echo can be, is somebody else.
+"""
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .audio import BLOCK, Pcm
+
+Rows = NDArray[np.float64]
+"Levels in dB, of one band in each column and of one frame of 10 ms in each row; the newest is the last."
+
+_FRAME = BLOCK // 2
+_WINDOW = np.hanning(BLOCK)
+"A spectrum of 20 ms every 10 ms: bins of 50 Hz."
+
+_EDGES = np.array([4, 6, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46, 54, 63, 74, 86, 100, 117, 137, 160])
+"Bins that bound the bands: 200 Hz, below which small loudspeakers are mute, to 8 kHz."
+_BANDS = len(_EDGES) - 1
+
+_SCALE = float(BLOCK * np.square(_WINDOW).sum())
+_QUIET = 10.0
+"Level of a band below which nothing is told apart: about -80 dBFS."
+
+_LAGS = 70
+"Frames that an echo may be late, ours and the caller's buffers included."
+_SPAN = 150
+"Frames over which delay and gains are found."
+_SLACK = 5
+"Blocks by which the two streams may be ahead of one another by jitter alone."
+_STALL = 25
+"Blocks that the microphone may be behind: after a stall of the network, those that are late come at once."
+_AWAKE = 75
+"Blocks after the last sound of ours in which something of it may come back."
+_BEFORE = 16
+"Blocks of the microphone from before our first sound: they show the noise of the room."
+
+_DECAY_DB = 1.5
+"By which the sound in a room falls in a frame: 60 dB in 0.4 s."
+_NOISE_FALL, _NOISE_RISE_DB = 0.1, 0.03
+"The noise floor follows what is quieter fast, and rises by 3 dB in a second."
+_FLOOR_DB = 4.0
+"By which that floor, nearly a minimum, is below the mean of the noise."
+
+_LEARN_EVERY = 5
+"Blocks between two looks for delay and gains."
+_LEAST_FRAMES = 20
+"Frames with sound of ours from which delay and gains can be told: 200 ms."
+_ALIKE_AT_FIRST, _ALIKE = 0.75, 0.5
+"Correlation that makes an echo, over the least and over all frames: other speech has .6 and .3 at most."
+_FOREIGN_AT_MOST = 0.15
+"Share of all that was heard that an echo, once found, may leave unexplained."
+
+_RANGE_DB = 40.0
+"How far below its loudest our voice still matters."
+_NEAR_PEAK_DB = 15.0
+"The gain of a band is told by our sound in it that is so near to its loudest."
+_GAIN_QUANTILE = 0.45
+"Of the ratios heard to played: the caller only adds to what is heard, so a little below the middle."
+
+_EXCESS_DB = 4.0
+"By how much an echo varies around what it should be: 19 of 20 bands are below."
+_CERTAIN_DB = 8.0
+"No echo is so far above."
+_AUDIBLE_DB = 4.0, 12.0
+"Above the noise, where a band begins to count and counts fully."
+_MEMORY = 3
+"Blocks that are judged together."
+_OURS, _FOREIGN = 0.1, 0.3
+"Share of the bands' excess: echoes alone have less than the one, a caller mostly more than the other."
+_ANSWER = 50
+"Blocks of ours without any sound after which there is no echo to be expected: 1 s."
+_NEPER = float(np.log(10)) / 10
+_SILENCE: Pcm = np.zeros(BLOCK, np.int16)
+
+_HOLD = 10
+"Blocks for which a judgement lasts in silence: detectors of speech lag behind the sound."
+
+_DOUBT = 30
+"Frames of sound, after our first, that are taken for its echo while none is known yet: 300 ms."
+_LEAST_SOUND = 3.0
+"Bands that are heard at least where there is any sound."
+
+
+def suppress(speech: float, share: float) -> float:
+    """Lower a probability of speech by the share of the sound that is our own voice."""
+    return speech * (1.0 - share)
+
+
+class EchoJudge:
+    """Give `play` every block that goes out, silence too, and `receive` every block of the microphone.
+
+    Both come at the same pace, a block each 20 ms, but in any order: delays are counted in blocks. Where
+    silence is not played, a hole of over 100 ms is taken for silence, and the delay may have to be found
+    anew. While nothing is played almost nothing is done.
+
+    An echo is found 200 to 400 ms after it began, or in 1.5 s where it is near the noise. Until the first is
+    found, sound that begins after our own and within a second of it is taken for echo for 300 ms: a caller
+    who speaks just then is heard that much later, once in a call.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the room, as at the end of a call."""
+        self._path = _Path()
+        self._noise = _Noise()
+        self._ahead = 0
+        "Blocks played more than received."
+        self._asleep_in = 0
+        "Blocks to be received until nothing can come back any more."
+        self._early: deque[Pcm] = deque(maxlen=_BEFORE)
+        "The newest blocks of the microphone while nothing was played."
+        self._unanswered = 0
+        "Blocks of our voice without any sound from the microphone, in all."
+        self._begin()
+
+    def play(self, pcm: Pcm) -> None:
+        """Note one block of 480 samples that goes out to the caller now."""
+        self._ahead = min(self._ahead + 1, _STALL)
+        if pcm.any():
+            if not self._asleep_in:
+                self._begin()
+            self._asleep_in = _AWAKE
+        if self._asleep_in:
+            self._note(pcm)
+
+    def receive(self, pcm: Pcm) -> float:
+        """Take one block of 480 samples; return the share of it, 0 to 1, that is our own voice."""
+        self._ahead -= 1
+        late = self._ahead < -_SLACK
+        self._ahead += late
+        if not self._asleep_in:
+            self._early.append(pcm)
+            return 0.0
+        if late:
+            self._note(_SILENCE)
+        self._asleep_in -= 1
+        self._received += 1
+        self._hear(pcm)
+        if self._path.lag is None or not self._received % _LEARN_EVERY:
+            span = min(_SPAN, 2 * self._received)
+            self._path.learn(self._played(_LAGS + span), self._mic[-span:], self._noise.floor)
+        return self._judge()
+
+    def _begin(self) -> None:
+        """We begin to speak after a silence."""
+        self._our_spectra, self._mic_spectra = _Spectra(), _Spectra()
+        self._ours = np.full((_SPAN + _LAGS + 2 * (_STALL + 1), _BANDS), _QUIET)
+        "What was played, with the decay of a room."
+        self._mic = np.full((_SPAN, _BANDS), _QUIET)
+        self._received = 0
+        "Blocks since we began."
+        self._recent: deque[tuple[float, float]] = deque(maxlen=_MEMORY)
+        "Of the newest blocks, the bands that are foreign and those that are heard."
+        self._share = 0.0
+        self._hold = 0
+        "Blocks of silence for which that share is still told."
+        for pcm in self._early:
+            self._hear(pcm)
+        self._early.clear()
+        sounds = self._noise.audible(self._mic[-_BEFORE:]).sum(axis=1)
+        self._doubt = _DOUBT if sounds.max() < _LEAST_SOUND else 0
+        "Blocks of sound that are taken for echo although none is known."
+
+    def _note(self, pcm: Pcm) -> None:
+        rows = self._our_spectra.receive(pcm)
+        rows[0] = np.maximum(rows[0], self._ours[-1] - _DECAY_DB)
+        rows[1] = np.maximum(rows[1], rows[0] - _DECAY_DB)
+        _append(self._ours, rows)
+
+    def _hear(self, pcm: Pcm) -> None:
+        rows = self._mic_spectra.receive(pcm)
+        self._noise.receive(rows)
+        _append(self._mic, rows)
+
+    def _played(self, frames: int, lag: int = 0) -> Rows:
+        """What was played until `lag` before what was heard; what is not known yet stays the same."""
+        end = len(self._ours) - 2 * self._ahead - lag
+        rows = self._ours[end - frames : end]
+        missing = max(0, end - len(self._ours))
+        return np.pad(rows, ((0, missing), (0, 0)), "edge") if missing else rows
+
+    def _judge(self) -> float:
+        mic = self._mic[-2:]
+        heard = self._noise.audible(mic)
+        if self._path.lag is None:
+            return self._doubtful(heard)
+        rows = self._played(4, self._path.lag - 1)
+        near = np.maximum(np.maximum(rows[:-2], rows[1:-1]), rows[2:])
+        foreign = heard * _excess(mic, near + self._path.gain, self._noise.floor)
+        self._recent.append((float(foreign.sum()), float(heard.sum())))
+        unexplained, in_all = map(sum, zip(*self._recent, strict=True))
+        if in_all >= 2 * _LEAST_SOUND:
+            rest = (unexplained / in_all - _OURS) / (_FOREIGN - _OURS)
+            self._share = min(1.0, max(0.0, 1.0 - rest))
+            self._hold = _HOLD
+        elif self._hold:
+            self._hold -= 1
+        else:
+            self._share = 0.0
+        return self._share
+
+    def _doubtful(self, heard: Rows) -> float:
+        """While no echo is known, the first sound after ours may be one."""
+        if heard.sum() < 2 * _LEAST_SOUND:
+            self._unanswered += 1
+            return self._share
+        if self._unanswered < _ANSWER and self._doubt:
+            self._doubt -= 1
+            self._share = 1.0
+        else:
+            self._share = 0.0
+        return self._share
+
+
+class _Path:
+    """How our voice comes back: after how long, and how loud in each band."""
+
+    def __init__(self) -> None:
+        self.lag: int | None = None
+        "In frames; None until an echo was found."
+        self.gain: Rows = np.zeros(_BANDS)
+        self._frames = 0
+        "With sound of ours, from which these are known."
+
+    def learn(self, ours: Rows, mic: Rows, noise: Rows) -> None:
+        """Compare what was heard with what was played, from `_LAGS` frames before it on to its end."""
+        span = len(mic)
+        peak = ours.max(axis=0)
+        ours = np.maximum(ours, peak - _RANGE_DB)
+        sounding = int(np.count_nonzero((ours > peak - _NEAR_PEAK_DB).any(axis=1)))
+        if sounding < _LEAST_FRAMES or span < _LEAST_FRAMES:
+            return
+        likeness = _likeness(ours, np.maximum(mic, noise + 3))
+        best = int(likeness.argmax())
+        if self.lag is not None and likeness[self.lag] >= likeness[best] - 0.05:
+            best = self.lag
+        begun = max(0.0, 1 - (min(sounding, span) - _LEAST_FRAMES) / (_SPAN - _LEAST_FRAMES))
+        alike = bool(likeness[best] >= _ALIKE + begun * (_ALIKE_AT_FIRST - _ALIKE))
+        if best == self.lag or alike:
+            played = ours[_LAGS - best : _LAGS - best + span]
+            gain = _gains(played, mic)
+            if best == self.lag:
+                self._adjust(gain, alike)
+                return
+            heard = _audible(mic, noise)
+            foreign = heard * _excess(mic, played + gain, noise)
+            if foreign.sum() <= _FOREIGN_AT_MOST * heard.sum():
+                self.lag, self.gain, self._frames = best, gain, sounding
+
+    def _adjust(self, gain: Rows, alike: bool) -> None:
+        """An echo is never louder than what is heard, and as loud where nothing else is."""
+        self._frames += 2 * _LEARN_EVERY
+        change = gain - self.gain
+        self.gain = self.gain + (0.2 if self._frames > _SPAN else 0.5) * (
+            change if alike else np.minimum(change, 0)
+        )
+
+
+class _Noise:
+    """The level in each band that is there when nobody speaks."""
+
+    def __init__(self) -> None:
+        self.floor: Rows = np.full(_BANDS, _QUIET)
+        self._power: Rows | None = None
+        "Smoothed over 50 ms."
+
+    def receive(self, rows: Rows) -> None:
+        for row in rows:
+            power = 10 ** (row / 10)
+            if self._power is None:
+                self._power, self.floor = power, row.copy()
+                continue
+            self._power += 0.3 * (power - self._power)
+            over = 10 * np.log10(self._power) + _FLOOR_DB - self.floor
+            self.floor = self.floor + np.where(over < 0, _NOISE_FALL * over, np.minimum(over, _NOISE_RISE_DB))
+
+    def audible(self, rows: Rows) -> Rows:
+        return _audible(rows, self.floor)
+
+
+def _append(rows: Rows, new: Rows) -> None:
+    rows[: -len(new)] = rows[len(new) :]
+    rows[-len(new) :] = new
+
+
+def _audible(rows: Rows, noise: Rows) -> Rows:
+    """How surely each level, 0 to 1, is more than noise."""
+    least, surely = _AUDIBLE_DB
+    return np.asarray(np.clip((rows - noise - least) / (surely - least), 0, 1))
+
+
+def _excess(mic: Rows, echo: Rows, noise: Rows) -> Rows:
+    """How surely each level, 0 to 1, is more than the echo and the noise."""
+    expected = np.logaddexp(echo * _NEPER, (noise + 2) * _NEPER) / _NEPER
+    return np.asarray(np.clip((mic - expected - _EXCESS_DB) / (_CERTAIN_DB - _EXCESS_DB), 0, 1))
+
+
+def _gains(played: Rows, mic: Rows) -> Rows:
+    """The ratio of heard to played in each band, where that is played near its loudest."""
+    near = played >= played.max(axis=0) - _NEAR_PEAK_DB
+    ratios = np.sort(np.where(near, mic - played, np.inf), axis=0)
+    middle = (near.sum(axis=0) * _GAIN_QUANTILE).astype(int)
+    return np.asarray(np.take_along_axis(ratios, middle[None], axis=0)[0])
+
+
+def _likeness(ours: Rows, mic: Rows) -> Rows:
+    """Correlate what was heard with what was played, for each lag, levels of bands being put aside."""
+    span = len(mic)
+    mic = mic - mic.mean(axis=0)
+    ours = ours - ours.mean(axis=0)
+    flat, heard = ours.ravel(), mic.ravel()
+    # The last rows of `ours` are the newest: lag 0 begins `_LAGS` rows later than the longest.
+    products = np.array(
+        [np.dot(flat[n * _BANDS : n * _BANDS + len(heard)], heard) for n in range(_LAGS, -1, -1)]
+    )
+    sums = np.cumsum(np.vstack((np.zeros(_BANDS), ours)), axis=0)
+    squares = np.cumsum(np.append(0.0, np.square(ours).sum(axis=1)))
+    first = np.arange(_LAGS, -1, -1)
+    means = np.square(sums[first + span] - sums[first]).sum(axis=1) / span
+    energy = squares[first + span] - squares[first] - means
+    return np.asarray(products / np.sqrt(np.maximum(1.0, energy * np.dot(heard, heard))))
+
+
+class _Spectra:
+    """Levels in bands of a stream."""
+
+    def __init__(self) -> None:
+        self._before: Pcm = np.zeros(_FRAME, np.int16)
+
+    def receive(self, pcm: Pcm) -> Rows:
+        """Return the two rows of a block."""
+        sound: Pcm = np.concatenate((self._before, pcm))
+        self._before = sound[-_FRAME:]
+        spectra = np.fft.rfft(np.stack((sound[:BLOCK], sound[_FRAME:])) * _WINDOW)
+        power = spectra.real**2 + spectra.imag**2
+        bands = np.add.reduceat(power, _EDGES, axis=1)[:, :_BANDS] / _SCALE
+        return np.asarray(np.maximum(_QUIET, 10 * np.log10(bands + 1e-3)))
