@@ -16,7 +16,9 @@ import numpy as np
 from caller import AUDIBLE_DBFS, MISSED_S, STOPPED_S, Take
 from corpus import Scene, Utterance
 
+from visavis.actions import Action, CancelResponse, Notify, StartResponse
 from visavis.audio import BLOCK, RATE, Pcm
+from visavis.events import ResponseCreated
 
 CUT_S = 0.3
 "An answer heard shorter than it is by more than this was cut; one so much longer was another."
@@ -75,6 +77,31 @@ class Speculation:
 
     def __add__(self, other: "Speculation") -> "Speculation":
         return Speculation(self.hits + other.hits, self.wasted + other.wasted)
+
+
+class Drafts:
+    """Counts the requests sent before a turn's end was sure, by the actions of one call."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        "Asked for, and not yet told to the client."
+        self.speculation = Speculation()
+        self._created: set[int] = set()
+
+    def receive(self, action: Action) -> None:
+        match action:
+            case Notify(ResponseCreated(response_id)):
+                self._created.add(response_id)
+                if response_id in self._open:
+                    self._open.remove(response_id)
+                    self.speculation += Speculation(hits=1)
+            case StartResponse(response_id) if response_id not in self._created:
+                self._open.add(response_id)
+            case CancelResponse(response_id) if response_id in self._open:
+                self._open.remove(response_id)
+                self.speculation += Speculation(wasted=1)
+            case _:
+                pass
 
 
 def judge(scene: Scene, voice: str, take: Take, asked: Sequence[Asked] | None = None) -> Verdict:

@@ -10,16 +10,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from caller import ScenePlayer, Take
-from corpus import Scene
-from measure import Asked, Speculation
+from corpus import Call, Scene
+from measure import Asked, Drafts, Speculation, Verdict, judge
 
-from visavis.actions import Action, CancelResponse, Notify, StartResponse
+from visavis.actions import CancelResponse, Notify, StartResponse
 from visavis.audio import BLOCK, RATE, Pcm
 from visavis.config import Config
 from visavis.conversation import Conversation
 from visavis.ear import CallerEar
 from visavis.engine import AudioDelta, AudioPart, Delta, Done, Request, TextDelta
-from visavis.events import ResponseCreated
 from visavis.protocol.realtime import RealtimeProtocol
 from visavis.vad import GatedVad, SileroPool
 
@@ -32,29 +31,13 @@ FIRST_CHUNK_S, CHUNK_S = 0.3, 2.0
 "Sound of the engine's deltas: the cadence of Qwen3-Omni's Talker."
 
 
-class Drafts:
-    """Counts the requests sent before a turn's end was sure, by the actions of one call."""
-
-    def __init__(self) -> None:
-        self._open: set[int] = set()
-        "Asked for, and not yet told to the client."
-        self.speculation = Speculation()
-        self._created: set[int] = set()
-
-    def receive(self, action: Action) -> None:
-        match action:
-            case Notify(ResponseCreated(response_id)):
-                self._created.add(response_id)
-                if response_id in self._open:
-                    self._open.remove(response_id)
-                    self.speculation += Speculation(hits=1)
-            case StartResponse(response_id) if response_id not in self._created:
-                self._open.add(response_id)
-            case CancelResponse(response_id) if response_id in self._open:
-                self._open.remove(response_id)
-                self.speculation += Speculation(wasted=1)
-            case _:
-                pass
+def play_in_virtual_time(
+    call: Call, answer: Pcm, first_audio_s: float, config: Config | None = None
+) -> tuple[list[Verdict], Speculation]:
+    """Play a call and judge it. The engine's first sound comes `first_audio_s` after the request."""
+    one = SimulatedCall(config or Config(), SileroPool(), call.scenes, answer, first_audio_s)
+    pairs = zip(call.scenes, one.run(), strict=True)
+    return [judge(scene, call.voice, take, one.asked) for scene, take in pairs], one.drafts.speculation
 
 
 class SimulatedCall:
