@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.audio import BLOCK, RATE
-from visavis.config import IdleConfig
+from visavis.config import IdleConfig, TurnDetection
 from visavis.errors import ConfigError
 from visavis.quiet import Idleness, Lull, Verdict
 
@@ -112,3 +112,8 @@ def test_a_call_without_acts_ends_whenever_it_is_looked_at(steps: list[float]) -
 def test_a_warning_that_would_come_after_the_end_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"idle\.end_s must be above warn_s"):
         IdleConfig(end_s=10.0, warn_s=10.0)
+
+
+def test_a_timeout_that_nobody_could_answer_in_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"idle_timeout_ms must be 1000 or more"):
+        TurnDetection(idle_timeout_ms=0)

@@ -33,6 +33,8 @@ class TurnDetection:
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
             raise ConfigError(f"turn_detection.threshold is a probability, 0 to 1, not {self.threshold:g}.")
+        if self.idle_timeout_ms is not None and self.idle_timeout_ms < 1_000:
+            raise ConfigError("turn_detection.idle_timeout_ms must be 1000 or more, or none.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +282,10 @@ class IdleConfig:
     sound: Path | None = None
     "The warning spoken, a file that FFmpeg reads; None is the packaged or the embedded voice."
     nudge: str = (
-        "The user has been silent for a while. In one short sentence, go on from what was said last, "
-        "or ask whether they are still there."
+        "(The user has been silent for a while. In one short sentence, go on from what was said last, "
+        "or ask whether they are still there.)"
     )
-    "Added to the instructions when `turn_detection.idle_timeout_ms` is over."
+    "What the engine reads beside the silence when `turn_detection.idle_timeout_ms` is over; kept nowhere."
     max_nudges: int = 3
     "In a row, without a word of the user: an empty chair needs no more."
 
