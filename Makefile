@@ -1,5 +1,5 @@
 # What a person types; the work is in tools/*.sh.
-.PHONY: run test test-omni test-vllm check clean
+.PHONY: run test test-omni test-vllm bench-turns check clean
 
 run: # start the server; HOST, PORT, CONFIG and PYTHON are respected
 	@exec tools/run.sh
@@ -12,6 +12,9 @@ test-omni: # the whole chain with a tiny Qwen3-Omni in torch, in an environment 
 
 test-vllm: # our client against mainline vLLM on the CPU, in an environment of its own
 	@exec tools/test-vllm.sh
+
+bench-turns: # how soon the assistant starts, stops and yields, over loopback calls; its last line is JSON
+	@exec tools/bench-turns.sh
 
 check: # format, lint, types
 	@exec tools/check.sh

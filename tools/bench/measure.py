@@ -6,6 +6,7 @@ the onset lost needs what the engine was sent.
 """
 
 import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -51,6 +52,8 @@ class Verdict:
     false_barge_in: bool = False
     false_start: bool = False
     "Something was answered that was no speech."
+    held: bool = False
+    "An answer that was to go on fell silent and then went on."
     aside_answered: bool = False
     "Something that was to be passed over was answered after the answer."
     onset_lost_ms: list[float] = field(default_factory=list)
@@ -63,7 +66,7 @@ class Verdict:
         """What was wrong, in words; empty: nothing."""
         told = [f"cut in ({kind})" for kind in self.cut_ins] + ["missed end"] * self.missed_ends
         told += ["false barge-in"] * self.false_barge_in + ["noise answered"] * self.false_start
-        told += ["aside answered"] * self.aside_answered
+        told += ["aside answered"] * self.aside_answered + ["held"] * self.held
         told += [f"{lost:.0f} ms of onset lost" for lost in self.onset_lost_ms if lost >= 1]
         return ", ".join(told)
 
@@ -125,13 +128,15 @@ def judge(scene: Scene, voice: str, take: Take, asked: Sequence[Asked] | None = 
         stopping = [end for start, end in heard if start <= inserted <= end]
         if stopping:
             verdict.barge_in_ms = 1000 * (stopping[0] - inserted)
-        else:  # it had stopped before, and by itself it would not have
-            verdict.false_barge_in = bool(heard)
+        else:  # it had stopped before, or was held
+            verdict.false_barge_in = _told_cut(take, 0.0, inserted)
         after = [(start, end) for start, end in heard if start > inserted]
         _judge_utterance(verdict, insertion.utterance, take, take.insertion_at, after, over, asked)
     else:
         verdict.false_barge_in = _was_cut(scene, take, heard, inserted)
         verdict.aside_answered = _seconds(heard) > scene.answer_s + CUT_S
+    if scene.echo is not None or (insertion is not None and not insertion.yields):
+        verdict.held = len(heard) > 1 and not verdict.false_barge_in and not verdict.aside_answered
     return verdict
 
 
@@ -211,13 +216,16 @@ def _user_items(take: Take, since: float, until: float) -> int:
 
 def _was_cut(scene: Scene, take: Take, heard: Sequence[tuple[float, float]], since: float) -> bool:
     """Tell whether an answer that was to be heard whole was not."""
-    told = any(
+    return _told_cut(take, since) or (bool(heard) and _seconds(heard) < scene.answer_s - CUT_S)
+
+
+def _told_cut(take: Take, since: float, until: float = math.inf) -> bool:
+    return any(
         event["type"] == "output_audio_buffer.cleared"
         or (event["type"] == "response.done" and event["response"]["status"] == "cancelled")
         for at, event in take.events
-        if at >= since
+        if since <= at <= until
     )
-    return told or (bool(heard) and _seconds(heard) < scene.answer_s - CUT_S)
 
 
 def _seconds(heard: Sequence[tuple[float, float]]) -> float:
@@ -260,6 +268,7 @@ def summary(verdicts: Sequence[Verdict], speculation: Speculation | None) -> dic
             )
         ),
         "noises_answered": sum(verdict.false_start for verdict in verdicts),
+        "answers_held": sum(verdict.held for verdict in verdicts),
         "asides_answered": sum(verdict.aside_answered for verdict in verdicts),
         "unlike": sum(verdict.unlike for verdict in verdicts),
     }
