@@ -7,7 +7,9 @@ Voices: the packaged English voice as it is and lower, espeak-ng's where it is i
 of people in the folder VISAVIS_SPEECH_DIR where it is set. What is missing is told in `Corpus.missing`.
 """
 
+import contextlib
 import functools
+import hashlib
 import importlib.util
 import os
 import random
@@ -23,7 +25,7 @@ import numpy as np
 from noises import at_level, cough, keyboard, music, traffic
 from noises import far_voice as far_away
 
-from visavis.audio import RATE, Pcm, decode_wav, from_float, level_dbfs, resample
+from visavis.audio import RATE, Pcm, decode_wav, from_float, resample
 
 Kind = Literal["plain", "pause", "noise", "cough", "echo", "backchannel", "keyboard", "interruption"]
 
@@ -143,7 +145,7 @@ class Corpus:
 
 
 def corpus(seed: int = 4) -> Corpus:
-    """Make all scenes, in one call per voice; takes 5 s."""
+    """Make all scenes, in one call per voice; takes 5 s the first time on a machine."""
     voices, missing = available()
     calls = []
     for number, voice in enumerate(voices):
@@ -316,7 +318,8 @@ def gaps(pcm: Pcm) -> list[tuple[int, int]]:
 
 def _loud(pcm: Pcm) -> np.ndarray[Any, np.dtype[np.int8]]:
     """Tell of each 10 ms whether it is voice."""
-    levels = np.array([level_dbfs(pcm[at : at + FRAME]) for at in range(0, len(pcm) - FRAME + 1, FRAME)])
+    frames = pcm[: len(pcm) // FRAME * FRAME].astype(np.float64).reshape(-1, FRAME)
+    levels = 10 * np.log10(np.square(frames).mean(axis=1) + 1e-3)
     reference = np.percentile(levels[levels > levels.max() - 40], 95)
     return np.asarray(levels > reference - END_DB, np.int8)
 
@@ -335,8 +338,22 @@ def speak(text: str, voice: str) -> Utterance:
     return measured(text, voice, _spoken(text, voice))
 
 
-@functools.lru_cache(maxsize=256)
 def _spoken(text: str, voice: str) -> Pcm:
+    """Speak, or take what was spoken before from the folder for temporary files."""
+    folder = Path(tempfile.gettempdir()) / "visavis-bench-speech"
+    kept = folder / f"{hashlib.sha256(f'{voice} {text}'.encode()).hexdigest()[:24]}.npy"
+    with contextlib.suppress(OSError, ValueError):
+        return np.asarray(np.load(kept), np.int16)
+    pcm = _synthesise(text, voice)
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".new", delete=False) as new:
+            np.save(new, pcm)
+        Path(new.name).rename(kept)
+    return pcm
+
+
+def _synthesise(text: str, voice: str) -> Pcm:
     if voice in ESPEAK:
         name, speed = ESPEAK[voice]
         # To a file: on a pipe it promises a length that it does not know.

@@ -23,7 +23,7 @@ from visavis.protocol.realtime import RealtimeProtocol
 from visavis.vad import GatedVad, SileroPool
 
 TICK = BLOCK / RATE
-UP_BLOCKS, DOWN_BLOCKS = 1, 3
+UP_BLOCKS, DOWN_BLOCKS = 1, 1
 "Blocks on their way: Opus, packets and the buffers of both ends."
 ENGINE_S = 0.006
 "To write a request and to read the first of its answer."

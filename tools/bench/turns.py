@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=(), help="kinds of scenes", metavar="KIND")
     parser.add_argument("--voices", nargs="+", default=(), help="who calls", metavar="VOICE")
     parser.add_argument("--every", action="store_true", help="show every scene, not the faults alone")
+    parser.add_argument("--voice-to-voice", action="store_true", help="in virtual time too")
     parser.add_argument("--seed", type=int, default=4)
     arguments = parser.parse_args()
     began = time.monotonic()
@@ -81,7 +82,8 @@ def main() -> None:
     material = chosen(everything, arguments.only, arguments.voices)
     verdicts, speculation = play(material, 0.0, simulated=arguments.simulated)
     told = summary(verdicts, speculation)
-    if (plain := chosen(material, ["plain"], ())).calls:
+    plain = chosen(material, ["plain"], ())
+    if plain.calls and (arguments.voice_to_voice or not arguments.simulated):
         told["voice_to_voice"] = voice_to_voice(plain, simulated=arguments.simulated)
     print(f"{len(verdicts)} scenes, {told['utterances']} utterances; {time.monotonic() - began:.0f} s")
     print("\n".join(report(verdicts, every=arguments.every)))
