@@ -660,7 +660,7 @@ def test_the_eagerness_of_semantic_detection_is_kept_and_told(eagerness: str) ->
 
 
 @pytest.mark.parametrize("kind", ["semantic_vad", "server_vad"])
-def test_either_kind_of_turn_detection_may_ask_silent_callers_to_go_on(kind: str) -> None:
+def test_either_kind_of_turn_detection_may_ask_silent_callers_to_go_on(kind: Any) -> None:
     changed = update(detection({"type": kind, "idle_timeout_ms": 6_000}))
     (told,) = encode(ev.SessionUpdated(changed))
     assert told["session"]["audio"]["input"]["turn_detection"]["idle_timeout_ms"] == 6_000
