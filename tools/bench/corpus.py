@@ -226,7 +226,8 @@ def _people(seed: int) -> list[Scene]:
         said = measured(path.stem, "people", resample(*decode_wav(path.read_bytes()), RATE))
         length = PAUSES_MS[k % len(PAUSES_MS)]
         paused = with_pauses(said, [length])
-        scenes.append(Scene(f"{path.stem} as it is", "plain", said))
+        if k % 2 == 0 or not paused.pauses:
+            scenes.append(Scene(f"{path.stem} as it is", "plain", said))
         if paused.pauses:
             scenes.append(Scene(f"{path.stem} with {length} ms", "pause", paused))
         if k % 4 == 0:
