@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from visavis.config import Config, EngineConfig, RouterConfig
+from visavis.config import Config, ConversationConfig, EngineConfig, GreetingConfig, RouterConfig
 from visavis.engine import Message, Request, Routed, TextPart
 from visavis.engine.dashscope import DashscopeEngine
 from visavis.engine.open import open_engine, open_engines, settings_of
 from visavis.engine.router import RouterEngine
 from visavis.errors import ConfigError, EngineBusy
+from visavis.repertoire import Repertoire
 from visavis.wiring import running_engine
 
 SCRIPTED = EngineConfig(name="scripted")
@@ -107,3 +108,11 @@ async def test_the_server_closes_the_engines_that_it_opened() -> None:
     async with running_engine(Config(engine=SCRIPTED, fallbacks=(SCRIPTED,))) as engine:
         assert await engine.ready()
     assert not await engine.ready()
+
+
+async def test_a_greeting_that_nobody_can_speak_is_told_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = Config(conversation=ConversationConfig(greeting=GreetingConfig("Hello!")), engine=SCRIPTED)
+    async with running_engine(config, repertoire=Repertoire(config.conversation)):
+        assert "conversation.greeting.text is shown and not spoken" in caplog.text

@@ -28,48 +28,51 @@ class _Setting:
     text: str
     sound: Path | None
 
+    @property
+    def name(self) -> str:
+        return f"conversation.{self.section}.text"
+
 
 class Repertoire:
     """What all calls of a server have to say; `lines` is the present state, for the next call."""
 
     def __init__(self, config: ConversationConfig) -> None:
         """Read the sounds there are. Raises ConfigError for a file that cannot be read."""
-        self._settings = [setting for setting in _settings(config) if setting.text]
-        lines = {
-            setting.occasion: Line(setting.text, _recorded(setting.text, setting.sound, setting.section))
-            for setting in self._settings
-        }
-        self.lines = Lines(**lines)
+        settings = _settings(config)
+        self.lines = Lines(
+            **{setting.occasion: Line(setting.text, _recorded(setting)) for setting in settings}
+        )
+        self._unspoken = [s for s in settings if not len(getattr(self.lines, s.occasion).pcm)]
 
     @property
     def unspoken(self) -> tuple[str, ...]:
-        """The names of the settings whose texts have no sound."""
-        return tuple(f"conversation.{setting.section}.text" for setting in self._unspoken())
+        """The names of the settings whose texts are still to be spoken."""
+        return tuple(setting.name for setting in self._unspoken)
 
     async def speak(self, voice: Helper, language: str | None) -> None:
         """Have the texts without a sound spoken; a fault is logged, and the text is shown alone."""
-        for setting in self._unspoken():
+        unspoken, self._unspoken = self._unspoken, []
+        for setting in unspoken:
             try:
                 async with aclosing(voice.say("", setting.text, language)) as sounds:
                     pcm = np.concatenate([EMPTY, *[piece async for piece in sounds]])
             except EngineError as error:
-                logger.warning("conversation.%s.text is shown and not spoken: %s", setting.section, error)
+                logger.warning("%s is shown and not spoken: %s", setting.name, error)
                 continue
-            line = Line(setting.text, pcm)
-            self.lines = replace(self.lines, **{setting.occasion: line})
+            self.lines = replace(self.lines, **{setting.occasion: Line(setting.text, pcm)})
 
     def do_without(self) -> None:
-        """Tell that there is no voice for the texts without a sound."""
-        for name in self.unspoken:
+        """There is no voice for the texts without a sound: tell which."""
+        unspoken, self._unspoken = self._unspoken, []
+        for setting in unspoken:
             logger.warning(
-                "%s is shown and not spoken: there is no embedded voice; name a file under sound", name
+                "%s is shown and not spoken: there is no embedded voice here, and no file in its `sound`",
+                setting.name,
             )
-
-    def _unspoken(self) -> list[_Setting]:
-        return [setting for setting in self._settings if not len(getattr(self.lines, setting.occasion).pcm)]
 
 
 def _settings(config: ConversationConfig) -> list[_Setting]:
+    """Return what is to be said at all."""
     apology, greeting, idle, waiting = config.apology, config.greeting, config.idle, config.waiting
     settings = [
         _Setting("apology", "apology", apology.text, apology.sound),
@@ -79,19 +82,16 @@ def _settings(config: ConversationConfig) -> list[_Setting]:
         settings.append(_Setting("warning", "idle", idle.text, idle.sound))
     if waiting.play == "sentence":
         settings.append(_Setting("waiting", "waiting", waiting.text, waiting.sound))
-    return settings
+    return [setting for setting in settings if setting.text]
 
 
-def _recorded(text: str, sound: Path | None, section: str) -> Pcm:
+def _recorded(setting: _Setting) -> Pcm:
     """Return the text as it was recorded, mono at 24 kHz; empty if it was not."""
-    if sound is not None:
-        return _read(sound, section)
-    if text in _PACKAGED:
-        return _read(Path(__file__).parent / _PACKAGED[text], section)
-    return EMPTY
-
-
-def _read(path: Path, section: str) -> Pcm:
+    path = setting.sound
+    if path is None and setting.text in _PACKAGED:
+        path = Path(__file__).parent / _PACKAGED[setting.text]
+    if path is None:
+        return EMPTY
     resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
     pieces = [EMPTY]
     try:
@@ -100,5 +100,5 @@ def _read(path: Path, section: str) -> Pcm:
                 pieces += [frame.to_ndarray()[0] for frame in resampler.resample(decoded)]
         pieces += [frame.to_ndarray()[0] for frame in resampler.resample(None)]
     except (av.FFmpegError, IndexError) as error:
-        raise ConfigError(f"conversation.{section}.sound {path} cannot be read: {error}.") from error
+        raise ConfigError(f"conversation.{setting.section}.sound {path} cannot be read: {error}.") from error
     return np.concatenate(pieces).astype(np.int16)

@@ -21,6 +21,7 @@ from .local import models
 from .local.helping import available, help_out, settled
 from .local.parts import Parts, wanted
 from .local.supervisor import Supervisor
+from .repertoire import Repertoire
 from .serving import run_server
 from .session import Session
 from .trace import CallTrace
@@ -68,11 +69,14 @@ async def _serve(config: Config, pool: SileroPool) -> None:
 
 
 @asynccontextmanager
-async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[Engine]:
+async def running_engine(
+    config: Config, *, wait: bool = True, repertoire: Repertoire | None = None
+) -> AsyncIterator[Engine]:
     """Open the configured engines as one, and start of the embedded one what they need.
 
-    With `wait` that is warm when the body begins. Raises VisavisError if the embedded engine is one of
-    them and cannot be started, then or later. Its voice and ears alone are done without if they must be.
+    With `wait` that is warm when the body begins. The lines of `repertoire` that lack a sound are spoken by
+    the embedded voice as soon as it is there. Raises VisavisError if the embedded engine is one of them and
+    cannot be started, then or later. Its voice and ears alone are done without if they must be.
     """
     parts = wanted(config)
     answers = "mind" in parts
@@ -81,6 +85,8 @@ async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[
             models.resolve(name, models.cache_dir(config.local.cache_dir, os.environ))
     else:
         parts = available(config.local, parts)
+    if repertoire is not None and "voice" not in parts:
+        repertoire.do_without()
     if not parts:
         async with aclosing(open_engines(config)) as alone:
             yield alone
@@ -91,13 +97,24 @@ async def running_engine(config: Config, *, wait: bool = True) -> AsyncIterator[
         with _unwrapped():
             async with asyncio.TaskGroup() as tasks:
                 living = tasks.create_task(supervisor.run() if answers else help_out(supervisor, parts))
+                speaking = tasks.create_task(_rehearse(repertoire, config, supervisor, helper))
                 if wait:
                     await settled(supervisor, living)
                 try:
                     yield engine
                 finally:
+                    speaking.cancel()
                     await engine.aclose()
                     await supervisor.aclose()
+
+
+async def _rehearse(
+    repertoire: Repertoire | None, config: Config, supervisor: Supervisor, helper: Helper
+) -> None:
+    """Have the embedded voice, once it is there, say what has no sound yet."""
+    if repertoire is not None and repertoire.unspoken:
+        await supervisor.wait_ready()
+        await repertoire.speak(helper, config.local.language)
 
 
 def _assisted(config: Config, local_url: str, helper: Helper, parts: Parts) -> Engine:

@@ -14,13 +14,14 @@ from engine_wire import DONE, chunk, playing, serving
 from test_talker import TEXT
 from test_voiced import Inner, answer, asked, order_of, sound_of, text_of
 from visavis.audio import RATE, Pcm
-from visavis.config import Config, EngineConfig, LocalConfig
+from visavis.config import Config, ConversationConfig, EngineConfig, GreetingConfig, LocalConfig
 from visavis.engine import AudioDelta, AudioPart, Delta, Done, Message, Request, TextDelta, TranscriptDelta
 from visavis.engine.hearing import HearingEngine
 from visavis.engine.helper import Helper
 from visavis.engine.voiced import VoicedEngine
 from visavis.local.parts import Parts
 from visavis.local.supervisor import Supervisor
+from visavis.repertoire import Repertoire
 from visavis.wiring import running_engine
 
 pytestmark = pytest.mark.models
@@ -113,3 +114,14 @@ async def test_plain_vllm_is_heard_and_hears(say: Say, hear: Hear) -> None:
                 assert order_of(deltas).startswith(order[:4])
                 assert text_of(deltas).strip() == TEXT
                 assert "friend for lunch" in hear(sound_of(deltas)).lower()
+
+
+async def test_a_greeting_without_a_recording_is_spoken_once_the_voice_is_there(hear: Hear) -> None:
+    greeting = GreetingConfig("Welcome to the railway station.")
+    config = Config(conversation=ConversationConfig(greeting=greeting), engine=VLLM)
+    repertoire = Repertoire(config.conversation)
+    async with running_engine(config, repertoire=repertoire):
+        async with asyncio.timeout(START_S):
+            while (line := repertoire.lines.greeting) is None or not len(line.pcm):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    assert "railway station" in hear(line.pcm).lower()
