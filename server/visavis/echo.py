@@ -23,8 +23,8 @@ _EDGES = np.array([4, 6, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46, 54, 63, 74, 
 _BANDS = len(_EDGES) - 1
 
 _SCALE = float(BLOCK * np.square(_WINDOW).sum())
-_QUIET = 10.0
-"Level of a band below which nothing is told apart: about -80 dBFS."
+_QUIET = 0.0
+"Level of a band below which nothing is told apart: about -90 dBFS."
 
 _LAGS = 70
 "Frames that an echo may be late, ours and the caller's buffers included."
@@ -43,16 +43,16 @@ _DECAY_DB = 1.5
 "By which the sound in a room falls in a frame: 60 dB in 0.4 s."
 _NOISE_FALL, _NOISE_RISE_DB = 0.1, 0.03
 "The noise floor follows what is quieter fast, and rises by 3 dB in a second."
-_FLOOR_DB = 4.0
-"By which that floor, nearly a minimum, is below the mean of the noise."
+_FLOOR_DB, _QUIETER_DB = 2.0, 5.0
+"By which the mean of noise is above that floor, and above the mean of its quieter half."
 
 _LEARN_EVERY = 5
 "Blocks between two looks for delay and gains."
 _LEAST_FRAMES = 20
 "Frames with sound of ours from which delay and gains can be told: 200 ms."
-_ALIKE_AT_FIRST, _ALIKE = 0.75, 0.5
+_ALIKE_AT_FIRST, _ALIKE = 0.55, 0.35
 "Correlation that makes an echo, over the least and over all frames: other speech has .6 and .3 at most."
-_FOREIGN_AT_MOST = 0.15
+_FOREIGN_AT_MOST = 0.1
 "Share of all that was heard that an echo, once found, may leave unexplained."
 
 _RANGE_DB = 40.0
@@ -68,19 +68,16 @@ _CERTAIN_DB = 8.0
 "No echo is so far above."
 _AUDIBLE_DB = 4.0, 12.0
 "Above the noise, where a band begins to count and counts fully."
-_MEMORY = 3
+_MEMORY = 4
 "Blocks that are judged together."
-_OURS, _FOREIGN = 0.1, 0.3
+_OURS, _FOREIGN = 0.08, 0.25
 "Share of the bands' excess: echoes alone have less than the one, a caller mostly more than the other."
 _ANSWER = 50
 "Blocks of ours without any sound after which there is no echo to be expected: 1 s."
 _NEPER = float(np.log(10)) / 10
 _SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 
-_HOLD = 10
-"Blocks for which a judgement lasts in silence: detectors of speech lag behind the sound."
-
-_DOUBT = 30
+_DOUBT = 12
 "Frames of sound, after our first, that are taken for its echo while none is known yet: 300 ms."
 _LEAST_SOUND = 3.0
 "Bands that are heard at least where there is any sound."
@@ -159,11 +156,12 @@ class EchoJudge:
         self._recent: deque[tuple[float, float]] = deque(maxlen=_MEMORY)
         "Of the newest blocks, the bands that are foreign and those that are heard."
         self._share = 0.0
-        self._hold = 0
-        "Blocks of silence for which that share is still told."
-        for pcm in self._early:
-            self._hear(pcm)
-        self._early.clear()
+        "It stays in silence, since detectors of speech lag behind the sound."
+        if self._early:
+            rows = np.concatenate([self._mic_spectra.receive(pcm) for pcm in self._early])
+            self._early.clear()
+            self._noise.begin(rows)
+            _append(self._mic, rows)
         sounds = self._noise.audible(self._mic[-_BEFORE:]).sum(axis=1)
         self._doubt = _DOUBT if sounds.max() < _LEAST_SOUND else 0
         "Blocks of sound that are taken for echo although none is known."
@@ -197,13 +195,8 @@ class EchoJudge:
         self._recent.append((float(foreign.sum()), float(heard.sum())))
         unexplained, in_all = map(sum, zip(*self._recent, strict=True))
         if in_all >= 2 * _LEAST_SOUND:
-            rest = (unexplained / in_all - _OURS) / (_FOREIGN - _OURS)
-            self._share = min(1.0, max(0.0, 1.0 - rest))
-            self._hold = _HOLD
-        elif self._hold:
-            self._hold -= 1
-        else:
-            self._share = 0.0
+            rest = unexplained / (in_all + 2 * _LEAST_SOUND)
+            self._share = float(np.interp(rest, (_OURS, _FOREIGN), (1.0, 0.0)))
         return self._share
 
     def _doubtful(self, heard: Rows) -> float:
@@ -239,20 +232,17 @@ class _Path:
             return
         likeness = _likeness(ours, np.maximum(mic, noise + 3))
         best = int(likeness.argmax())
-        if self.lag is not None and likeness[self.lag] >= likeness[best] - 0.05:
-            best = self.lag
         begun = max(0.0, 1 - (min(sounding, span) - _LEAST_FRAMES) / (_SPAN - _LEAST_FRAMES))
-        alike = bool(likeness[best] >= _ALIKE + begun * (_ALIKE_AT_FIRST - _ALIKE))
-        if best == self.lag or alike:
-            played = ours[_LAGS - best : _LAGS - best + span]
-            gain = _gains(played, mic)
-            if best == self.lag:
-                self._adjust(gain, alike)
+        least = _ALIKE + begun * (_ALIKE_AT_FIRST - _ALIKE)
+        if self.lag is not None:
+            played = ours[_LAGS - self.lag :][:span]
+            if likeness[self.lag] >= likeness[best] - 0.05 or _explains(played + self.gain, mic, noise):
+                self._adjust(_gains(played, mic), bool(likeness[self.lag] >= least))
                 return
-            heard = _audible(mic, noise)
-            foreign = heard * _excess(mic, played + gain, noise)
-            if foreign.sum() <= _FOREIGN_AT_MOST * heard.sum():
-                self.lag, self.gain, self._frames = best, gain, sounding
+        played = ours[_LAGS - best :][:span]
+        gain = _gains(played, mic)
+        if likeness[best] >= least and _explains(played + gain, mic, noise):
+            self.lag, self.gain, self._frames = best, gain, sounding
 
     def _adjust(self, gain: Rows, alike: bool) -> None:
         """An echo is never louder than what is heard, and as loud where nothing else is."""
@@ -268,16 +258,21 @@ class _Noise:
 
     def __init__(self) -> None:
         self.floor: Rows = np.full(_BANDS, _QUIET)
-        self._power: Rows | None = None
+        self._begun = False
+        self._power = np.zeros(_BANDS)
         "Smoothed over 50 ms."
+
+    def begin(self, rows: Rows) -> None:
+        """Take what was heard while nothing was played, of which the quieter half is taken for noise."""
+        quieter = np.sort(rows, axis=0)[: 1 + len(rows) // 2]
+        floor = quieter.mean(axis=0) + _QUIETER_DB
+        self._power = 10 ** (floor / 10)
+        self.floor = np.minimum(floor, self.floor) if self._begun else floor
+        self._begun = True
 
     def receive(self, rows: Rows) -> None:
         for row in rows:
-            power = 10 ** (row / 10)
-            if self._power is None:
-                self._power, self.floor = power, row.copy()
-                continue
-            self._power += 0.3 * (power - self._power)
+            self._power += 0.3 * (10 ** (row / 10) - self._power)
             over = 10 * np.log10(self._power) + _FLOOR_DB - self.floor
             self.floor = self.floor + np.where(over < 0, _NOISE_FALL * over, np.minimum(over, _NOISE_RISE_DB))
 
@@ -294,6 +289,15 @@ def _audible(rows: Rows, noise: Rows) -> Rows:
     """How surely each level, 0 to 1, is more than noise."""
     least, surely = _AUDIBLE_DB
     return np.asarray(np.clip((rows - noise - least) / (surely - least), 0, 1))
+
+
+def _explains(echo: Rows, mic: Rows, noise: Rows) -> bool:
+    """Whether an echo leaves little of all that was heard, which must be enough to tell."""
+    heard = _audible(mic, noise)
+    foreign = heard * _excess(mic, echo, noise)
+    return bool(
+        heard.sum() >= _LEAST_FRAMES * _LEAST_SOUND and foreign.sum() <= _FOREIGN_AT_MOST * heard.sum()
+    )
 
 
 def _excess(mic: Rows, echo: Rows, noise: Rows) -> Rows:
