@@ -1,5 +1,5 @@
 # What a person types; the work is in tools/*.sh.
-.PHONY: run test test-omni test-vllm bench-turns check clean
+.PHONY: run test test-omni test-vllm bench-turns bench-peers check clean
 
 run: # start the server; HOST, PORT, CONFIG and PYTHON are respected
 	@exec tools/run.sh
@@ -16,8 +16,11 @@ test-vllm: # our client against mainline vLLM on the CPU, in an environment of i
 bench-turns: # how soon the assistant starts, stops and yields, over loopback calls; its last line is JSON
 	@exec tools/bench-turns.sh
 
+bench-peers: # the same callers against the peers, in environments of their own; its last line is JSON
+	@exec tools/bench-peers.sh
+
 check: # format, lint, types
 	@exec tools/check.sh
 
 clean: # remove what these made here; the models stay in their cache
-	rm -rf .venv .venv-omni .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist
+	rm -rf .venv .venv-omni .venv-vllm .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist

@@ -1,0 +1,50 @@
+"""Which scenes of the corpus are played: a few of each kind, all voices in turn, the same for all servers."""
+
+import random
+from collections.abc import Sequence
+
+from corpus import Corpus, Scene
+
+Spoken = tuple[Scene, str]
+"A scene and whose voice it has."
+
+SHARES = {"pause": 7, "interruption": 6, "echo": 1, "backchannel": 1, "cough": 1, "keyboard": 1}
+"Scenes of each kind in a run: what fits two minutes a server."
+LONGEST_S = 5.5
+"Of an utterance."
+
+
+def choose(corpus: Corpus, rate: int, seed: int, scale: float = 1.0) -> list[Spoken]:
+    """Choose scenes and put them in an order, both by the seed; `scale` makes more or fewer of them."""
+    rng = random.Random(seed)
+    chosen: list[Spoken] = []
+    for kind, share in SHARES.items():
+        by_voice = [
+            [(scene, call.voice) for scene in call.scenes if scene.kind == kind and _fits(scene, rate)]
+            for call in corpus.calls
+        ]
+        rng.shuffle(by_voice)
+        chosen += _in_turn(by_voice)[: max(1, round(share * scale))]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def halves(scenes: Sequence[Spoken]) -> tuple[list[Spoken], list[Spoken]]:
+    """Deal the scenes out for two rounds, each kind evenly."""
+    rounds: tuple[list[Spoken], list[Spoken]] = [], []
+    for scene, voice in sorted(scenes, key=lambda spoken: spoken[0].kind):
+        shorter = min(rounds, key=len)
+        shorter.append((scene, voice))
+    order = {id(scene): place for place, (scene, _) in enumerate(scenes)}
+    for part in rounds:
+        part.sort(key=lambda spoken: order[id(spoken[0])])
+    return rounds
+
+
+def _fits(scene: Scene, rate: int) -> bool:
+    return scene.answered and len(scene.utterance.pcm) <= LONGEST_S * rate
+
+
+def _in_turn(groups: Sequence[Sequence[Spoken]]) -> list[Spoken]:
+    longest = max(map(len, groups), default=0)
+    return [group[place] for place in range(longest) for group in groups if place < len(group)]
