@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from visavis import events as ev
-from visavis.actions import CancelResponse, Mark, Notify, StartResponse
-from visavis.audio import BLOCK, RATE, Pcm
-from visavis.config import ConversationConfig
+from visavis.actions import CancelResponse, HearAside, Mark, Notify, StartResponse
+from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
+from visavis.config import ConversationConfig, SpeculationConfig
 from visavis.conversation import Conversation
 from visavis.ear import Sound
 from visavis.engine import AudioDelta, Delta, Done, Request, TextDelta, ThinkingDelta, TranscriptDelta
@@ -30,11 +30,15 @@ SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 VOICE: Pcm = np.full(BLOCK, 4000, np.int16)
 
 
+UNHURRIED = ConversationConfig(speculation=SpeculationConfig(enabled=False))
+"The engine is asked when the turn is over, so that what it is asked can be counted."
+
+
 class LevelEar:
     """Loud is speech: the simulation's own ear."""
 
     def receive(self, pcm: Pcm) -> Sound:
-        return Sound(0.9 if pcm[0] or pcm[-1] else 0.0)
+        return Sound(0.9 if pcm[0] or pcm[-1] else 0.0, level_dbfs(pcm))
 
     def play(self, pcm: Pcm) -> None:
         pass
@@ -119,12 +123,16 @@ class Sim:
     speech: Sequence[tuple[float, float]] = ()
     replies: Sequence[Reply] = (Reply(),)
     network: Network | None = None
-    config: ConversationConfig = field(default_factory=ConversationConfig)
+    config: ConversationConfig = field(default_factory=lambda: UNHURRIED)
     client: Sequence[tuple[float, ev.ClientEvent]] = ()
     camera_fps: float = 0.0
     pulls: bool = True
     "Whether the caller's media is alive on the way out."
     apology: Apology | None = None
+    shouts: bool = False
+    "The second and all later stretches of speech are 12 dB louder."
+    recogniser: tuple[float, str] | None = None
+    "How long it takes to write down a remark, and what it makes of it."
 
     def __post_init__(self) -> None:
         self.now = 0.0
@@ -135,7 +143,10 @@ class Sim:
         self.errors: list[tuple[float, Exception]] = []
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        self.deaf = False
+        "Nothing of the caller arrives any more."
         self._live: set[int] = set()
+        self._asked = 0
         self._random = random.Random(self.network.seed if self.network else 0)
         self._jitter = JitterBuffer(lambda payload: 960)
         self._ticks_left = 0
@@ -196,8 +207,12 @@ class Sim:
     def _speak(self) -> None:
         talking = any(start <= self.now < end for start, end in self.speech)
         block = VOICE if talking else SILENCE
+        if talking and self.shouts and self.now >= self.speech[1][0]:
+            block = 4 * VOICE
         if self.camera_fps and self._ticks % round(1 / self.camera_fps / TICK) == 0:
             self._look()
+        if self.deaf:
+            return
         if self.network is None:
             self.conversation.receive_audio(block, self.now)
             return
@@ -238,11 +253,21 @@ class Sim:
             match action:
                 case StartResponse(response_id):
                     self._live.add(response_id)
-                    reply = self.replies[min(response_id - 1, len(self.replies) - 1)]
+                    reply = self.replies[min(self._asked, len(self.replies) - 1)]
+                    self._asked += 1
                     for delay, delta in reply.deltas():
                         self.at(self.now + delay, lambda i=response_id, d=delta: self._answer(i, d))
                 case CancelResponse(response_id):
                     self._live.discard(response_id)
+                case HearAside(end) if self.recogniser is not None:
+                    delay, text = self.recogniser
+                    self.at(self.now + delay, lambda end=end, text=text: self._write_down(end, text))
+                case Mark("draft_wasted"):
+                    self._asked -= 1  # what was asked for in vain is asked for again
+
+    def _write_down(self, end: int, text: str) -> None:
+        self.conversation.receive_text(end, text, self.now)
+        self._drain()
 
     def _answer(self, response_id: int, delta: Delta | EngineError) -> None:
         if response_id not in self._live:

@@ -1,13 +1,14 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import SILENCE, VOICE, LevelEar, Reply, Sim
+from sim import SILENCE, UNHURRIED, VOICE, LevelEar, Reply, Sim
 from visavis import events as ev
 from visavis import session as session_module
 from visavis.actions import CancelResponse, SendAhead, StartResponse, StopAhead
@@ -18,7 +19,6 @@ from visavis.config import (
     AheadConfig,
     CameraConfig,
     Config,
-    ConversationConfig,
     EngineConfig,
     HistoryConfig,
     SessionConfig,
@@ -149,7 +149,7 @@ def test_what_was_sent_ahead_is_the_same_in_the_end(clips: int, data: st.DataObj
 
 def talk(seconds: float, *, camera_fps: float = 4.0, run: float = 3.0, **changes: object) -> Sim:
     settings = {"history": HistoryConfig(24_000), **changes}
-    config = ConversationConfig(ahead=AheadConfig(clip_s=2.0, max_clips=3), **settings)  # type: ignore[arg-type]
+    config = replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0, max_clips=3), **settings)  # type: ignore[arg-type]
     return Sim(speech=[(1.0, 1.0 + seconds)], camera_fps=camera_fps, config=config).run(1.0 + seconds + run)
 
 
@@ -225,7 +225,7 @@ def test_a_turn_dropped_by_the_client_leaves_its_name_unused():
     sim = Sim(
         speech=[(1.0, 4.0), (6.0, 8.5)],
         camera_fps=4,
-        config=ConversationConfig(ahead=AheadConfig(clip_s=2.0)),
+        config=replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0)),
         client=[(3.9, ev.ClearAudio())],
     ).run(12)
     dropped, kept = sent(sim)
@@ -239,7 +239,7 @@ def test_while_an_answer_goes_on_nothing_is_sent_but_the_turn_is_cut_all_the_sam
         speech=[(1.0, 2.0), (4.0, 7.5)],
         camera_fps=4,
         replies=[Reply(seconds=20.0)],
-        config=ConversationConfig(session=session, ahead=AheadConfig(clip_s=2.0)),
+        config=replace(UNHURRIED, session=session, ahead=AheadConfig(clip_s=2.0)),
     ).run(30)
     assert not sent(sim)
     assert not sim.times(CancelResponse)
@@ -263,7 +263,7 @@ def test_only_engines_with_such_caches_are_sent_anything_ahead():
 
 
 def test_pictures_that_come_late_belong_to_the_clip_that_is_not_sent_yet():
-    config = ConversationConfig(ahead=AheadConfig(clip_s=2.0), camera=CameraConfig())
+    config = replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0), camera=CameraConfig())
     sim = Sim(speech=[(1.0, 6.0)], camera_fps=4, config=config)
     late = 3 * RATE + RATE // 4
 
@@ -324,7 +324,7 @@ async def calling(
 ) -> AsyncIterator[Callable[..., Awaitable[None]]]:
     """A call; gives what speaks, or is silent, for some seconds, all at once."""
     monkeypatch.setattr(session_module, "Peer", NobodyThere)
-    conversation = ConversationConfig(ahead=AheadConfig(clip_s=2.0))
+    conversation = replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0))
     config = Config(engine=EngineConfig(name="vllm"), conversation=conversation)
     session = Session("call", config, SessionConfig(), engine, LevelEar(), CallTrace(config.trace, "call"))
     running = asyncio.create_task(session.run())

@@ -473,3 +473,90 @@ class PlayoutMachine(RuleBasedStateMachine):
 
 TestPlayoutMachine = PlayoutMachine.TestCase
 TestPlayoutMachine.settings = settings(stateful_step_count=30)
+
+
+# Giving way to who may be interrupting.
+
+
+def playing(seconds: float = 2.0) -> Playout:
+    playout = Playout(CONFIG)
+    playout.begin()
+    playout.write(tone(seconds), 0.0)
+    playout.read(BLOCK, 0.0)
+    return playout
+
+
+def test_a_ducked_reply_is_softer_by_what_is_said_and_goes_on() -> None:
+    playout = playing()
+    playout.stance = "ducked"
+    first, second = playout.read(BLOCK, 0.02), playout.read(BLOCK, 0.04)
+    assert largest_step(first) < 10_000 / FADE * 1.5
+    assert second.tolist() == [round(10_000 * 10 ** (-12 / 20) - 0.5)] * BLOCK
+    playout.stance = "open"
+    third = playout.read(BLOCK, 0.06)
+    assert largest_step(np.concatenate((second, third))) < 10_000 / FADE * 1.5
+    assert third[-1] == 10_000
+    assert playout.heard == 4 * BLOCK
+
+
+def test_a_held_reply_fades_waits_and_loses_nothing() -> None:
+    playout = Playout(CONFIG)
+    playout.begin()
+    playout.write(ramp(RATE), 0.0)
+    playout.end()
+    blocks = [playout.read(BLOCK, 0.0)]
+    playout.stance = "held"
+    blocks += [playout.read(BLOCK, 0.02 * k) for k in range(1, 6)]
+    assert np.count_nonzero(np.concatenate(blocks[1:])) <= FADE
+    assert not np.concatenate(blocks[2:]).any()
+    assert playout.heard == BLOCK + FADE
+    assert playout.underruns == 0
+    playout.stance = "open"
+    back = playout.read(BLOCK, 0.2)
+    assert back[-1] == ramp(1, start=BLOCK + FADE + BLOCK - 1)[0]
+    rest = [playout.read(BLOCK, 0.3) for _ in range(RATE // BLOCK)]
+    assert playout.finished
+    assert playout.heard == RATE
+    assert np.concatenate((back, *rest))[FADE:].max() == ramp(RATE).max()
+
+
+def test_a_held_reply_is_cut_in_silence() -> None:
+    for buffered in (BLOCK + FADE // 2, RATE):
+        playout = playing(buffered / RATE + 0.02)
+        playout.stance = "held"
+        playout.read(BLOCK, 0.02)
+        playout.read(BLOCK, 0.04)
+        playout.flush()
+        assert not playout.read(BLOCK, 0.06).any()
+        assert playout.finished
+
+
+def test_a_ducked_reply_is_cut_at_the_volume_it_has() -> None:
+    playout = playing()
+    playout.stance = "ducked"
+    last = [playout.read(BLOCK, 0.02), playout.read(BLOCK, 0.04)][-1]
+    playout.flush()
+    fade = playout.read(BLOCK, 0.06)
+    assert fade.max() <= last.max()
+    assert largest_step(np.concatenate((last, fade))) < 100
+
+
+def test_the_next_reply_is_heard_as_it_is() -> None:
+    playout = playing()
+    playout.stance = "held"
+    playout.read(BLOCK, 0.02)
+    playout.begin()
+    playout.write(tone(1.0), 0.1)
+    playout.read(BLOCK, 0.1)
+    assert playout.read(BLOCK, 0.12).tolist() == [10_000] * BLOCK
+
+
+def test_without_fades_the_volume_changes_at_once() -> None:
+    playout = Playout(PlayoutConfig(fade_ms=0))
+    playout.begin()
+    playout.write(tone(1.0), 0.0)
+    playout.read(BLOCK, 0.0)
+    playout.stance = "held"
+    assert not playout.read(BLOCK, 0.02).any()
+    playout.stance = "open"
+    assert playout.read(BLOCK, 0.04).tolist() == [10_000] * BLOCK

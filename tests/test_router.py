@@ -567,3 +567,19 @@ async def test_the_last_place_is_for_an_answer() -> None:
             _ = [delta async for delta in router.respond(AHEAD)]
         engine.gate.set()
         await answer
+
+
+async def test_what_may_be_in_vain_takes_no_place_that_an_answer_may_need() -> None:
+    speculative = replace(ASK, speculative=True)
+    engine = Gated()
+    first, second = entry("first", engine, places=2), entry("second", says(FINE))
+    router = RouterEngine([first, second], None, RouterConfig())
+    async with aclosing(router.respond(speculative)) as deltas:
+        answer = asyncio.ensure_future(anext(deltas))
+        while not engine.live:  # noqa: ASYNC110 - until it has been asked
+            await asyncio.sleep(0)
+        with pytest.raises(EngineBusy):
+            _ = [delta async for delta in router.respond(speculative)]
+        engine.gate.set()
+        await answer
+    assert ("second", "answered", "fallback") not in router.counts()

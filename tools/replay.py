@@ -104,6 +104,8 @@ def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
                 # One that was refused when it was recorded is refused again and changes nothing.
                 with contextlib.suppress(errors.ClientEventError):
                     conversation.receive_client(revive(record["event"]), now)
+            case "text":
+                conversation.receive_text(record["end"], record["text"], now)
             case "pull":
                 conversation.pull_audio(record["n"], now)
             case "timeout":

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from .audio import Pcm
 from .engine import Request
 from .events import ServerEvent
 
 
 @dataclass(frozen=True, slots=True)
 class StartResponse:
+    """Ask the engine. A request that is `speculative` is asked before it is known to be wanted."""
+
     response_id: int
     request: Request
 
@@ -32,6 +35,16 @@ class StopAhead:
 
 
 @dataclass(frozen=True, slots=True)
+class HearAside:
+    """Somebody said a word while the assistant spoke: what it was goes to `receive_text`."""
+
+    end: int
+    "Names it: the position of its last sample."
+    pcm: Pcm
+    "Mono, 24 kHz."
+
+
+@dataclass(frozen=True, slots=True)
 class Notify:
     event: ServerEvent
 
@@ -45,4 +58,4 @@ class Mark:
     at: float
 
 
-Action = StartResponse | CancelResponse | SendAhead | StopAhead | Notify | Mark
+Action = StartResponse | CancelResponse | SendAhead | StopAhead | HearAside | Notify | Mark

@@ -11,19 +11,22 @@ confirmed speech while the floor is not idle is a barge-in. Everything late is d
 import logging
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal, assert_never
 
 from . import events as ev
-from .actions import Action, CancelResponse, Mark, Notify, SendAhead, StartResponse, StopAhead
-from .ahead import OpenTurn
+from .actions import Action, CancelResponse, HearAside, Mark, Notify, SendAhead, StartResponse, StopAhead
 from .audio import RATE, Pcm
 from .config import ConversationConfig
+from .draft import Budget, Draft
 from .ear import Ear, Sound
+from .endpoint import endpointer_for
 from .engine import (
     AudioDelta,
     Delta,
     Done,
+    Message,
     Request,
     Routed,
     Sent,
@@ -34,11 +37,12 @@ from .engine import (
     Usage,
 )
 from .errors import ClientEventError, EngineError, EngineLost, EngineRefused
-from .frames import Frame, FrameSampler
+from .frames import Frame
 from .history import History, Item
+from .overlap import Overlap, OverlapJudge, is_assent
 from .playout import Playout
+from .recorder import Recorder, UserTurn
 from .response import Apology, Response, Stage
-from .tape import Tape
 from .transcripts import TranscriptEvent, Transcripts
 from .turns import (
     Speech,
@@ -53,8 +57,8 @@ from .turns import (
 
 logger = logging.getLogger(__name__)
 
-_TAIL = RATE // 10
-"Sound kept after the last voiced sample: final consonants are softer than the threshold."
+_ALMOST_OVER = RATE
+"An answer of which no more than this is left may be replied to already: one second."
 _SHORTEST_COMMIT = RATE // 10
 "OpenAI's own bound for a manual commit: 100 ms."
 
@@ -85,10 +89,19 @@ class Conversation:
         self._call_id = call_id
         self._ear = ear
         self._apology = apology
-        self._turns = TurnDetector(config.turns, config.session.turn_detection)
+        self._turns = TurnDetector(config.turns, config.session.turn_detection, endpointer_for)
         self._playout = Playout(config.playout)
-        self._sampler = FrameSampler(config.camera)
-        self._tape = Tape()
+        self._recorder = Recorder(config, self.history)
+        self._overlap = OverlapJudge(config.overlap)
+        self._budget = Budget(config.speculation)
+        self._draft: Draft | None = None
+        "What was asked for already, since the turn may be over."
+        self._closed: _ClosedTurn | None = None
+        "The last turn, as long as the user may turn out to go on with it."
+        self._taken_back: UserTurn | None = None
+        "The beginning of the turn that goes on, which had been submitted already."
+        self._aside: UserTurn | None = None
+        "A word said while the assistant spoke, until it is known that it asked for nothing."
         self._actions: deque[Action] = deque()
         self._response: Response | None = None
         self._wanted: ev.CreateResponse | None = None
@@ -97,14 +110,13 @@ class Conversation:
         self._items = 0
         self._speech_item: str | None = None
         "The id that the client was told for the speech now going on: its item will have it."
-        self._min_voiced = config.turns.min_voiced_ms * RATE // 1000
+        self._min_voiced = _samples(config.turns.min_voiced_ms)
+        self._let_go = _samples(config.overlap.let_go_ms)
         self._unconfirmed = False
         "The speech now going on may still turn out to be a cough."
         self._owed = False
         "The user has had no answer yet to what was committed: it was broken off unheard, or never asked for."
         self._last_user_item: str | None = None
-        self._open = OpenTurn(config.ahead, 0)
-        "The turn that goes on while somebody speaks."
         self._transcripts = Transcripts(self.history, config.watchdog.transcript_s)
         self._audio_at = 0.0
 
@@ -112,28 +124,32 @@ class Conversation:
 
     def receive_audio(self, pcm: Pcm, now: float) -> None:
         """Take the next block of the microphone, in order and without gaps."""
-        position = self._tape.end
-        self._tape.append(pcm)
+        position = self._recorder.position
+        self._recorder.append(pcm)
         self._audio_at = now
         sound = Sound(0.0) if self.session.turn_detection is None else self._ear.receive(pcm)
         for event in self._turns.receive(position, len(pcm), sound.speech, sound.finality):
             self._receive_turn_event(event, now)
-        evidence = self._turns.evidence if self._unconfirmed else None
-        if evidence is not None and evidence.voiced >= self._min_voiced:
-            self._barge_in(now)
+        self._weigh(sound, now)
         if self._turns.state is Speech.SPEAKING:
             self._cut_turn()
-        self._tape.forget_before(self._turns.oldest)
+        self._recorder.forget_before(self._oldest)
 
     def wants_frame(self, at: int) -> bool:
         """Tell whether the camera's picture at this position should be converted and given."""
-        return self._sampler.wants(at)
+        return self._recorder.sampler.wants(at)
 
     def receive_frame(self, frame: Frame, now: float) -> None:
-        self._sampler.receive(frame)
+        self._recorder.sampler.receive(frame)
 
     def receive_delta(self, response_id: int, delta: Delta, now: float) -> None:
         """Take what the engine streamed; anything of a response that is not being generated is dropped."""
+        draft = self._draft
+        if draft is not None and draft.response_id == response_id:
+            draft.receive(delta, now)
+            if draft.transcript:
+                self._turns.receive_text(draft.turn.end, draft.transcript)
+            return
         response = self._response
         if response is None or response.id != response_id or not response.generating:
             return
@@ -183,8 +199,11 @@ class Conversation:
         """End a response that the engine broke off. What is buffered of it still plays, then the apology.
 
         A request that was refused would be refused again, if it is its media or its length: the next ones
-        go without what was seen and heard so far.
+        go without what was seen and heard so far. What was asked for in advance is asked for again.
         """
+        if self._draft is not None and self._draft.response_id == response_id:
+            self._draft.failed = True
+            return
         response = self._response
         if response is None or response.id != response_id or not response.generating:
             return
@@ -192,8 +211,22 @@ class Conversation:
             self.history.release_media()
         self._end_generation("failed", now, error=error)
 
+    def receive_text(self, end: int, text: str, now: float) -> None:
+        """Take what a recogniser made of what `HearAside` asked for."""
+        if not text.strip() or is_assent(text):
+            return
+        evidence, aside = self._turns.evidence, self._aside
+        if self._unconfirmed and evidence is not None and evidence.position - evidence.silence == end:
+            self._take_floor(now)
+        elif aside is not None and aside.end == end:
+            self._aside = None
+            self._interrupt_if_speaking(now)
+            self._submit(self._new_item_id(), aside, None, now)
+
     def receive_client(self, event: ev.ClientEvent, now: float) -> None:
         """Obey the client, or raise ClientEventError and change nothing."""
+        if isinstance(event, ev.UpdateSession | ev.CreateItem | ev.CreateResponse):
+            self._drop_draft(now)  # another answer is wanted now
         match event:
             case ev.UpdateSession():
                 self._update_session(event)
@@ -226,6 +259,7 @@ class Conversation:
         """Return the next block for the caller, always full; what is handed out counts as heard."""
         was_started = self._playout.started
         pcm = self._playout.read(samples, now)
+        self._ear.play(pcm)
         response = self._response
         if response is not None:
             if self._playout.started and not was_started:
@@ -244,6 +278,8 @@ class Conversation:
             ended = self._turns.end("stalled")
             assert ended is not None
             self._receive_turn_event(ended, now)
+        if self._playout.stance != "open" and now >= self._audio_at + self._config.turns.stall_s:
+            self._set_stance("open")
         self._notify_transcripts(self._transcripts.handle_timeout(now))
         response = self._response
         if response is None or now < response.deadline(self._config.watchdog):
@@ -260,7 +296,7 @@ class Conversation:
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` is next due, or None if nothing is waited for."""
         due = list(self._transcripts.deadlines)
-        if self._turns.state is Speech.SPEAKING:
+        if self._turns.state is Speech.SPEAKING or self._playout.stance != "open":
             due.append(self._audio_at + self._config.turns.stall_s)
         if self._response is not None:
             due.append(self._response.deadline(self._config.watchdog))
@@ -272,38 +308,76 @@ class Conversation:
     @property
     def position(self) -> int:
         """Samples of the microphone received so far."""
-        return self._tape.end
+        return self._recorder.position
 
     # The user's side.
 
     def _receive_turn_event(self, event: TurnEvent, now: float) -> None:
         match event:
             case SpeechStarted():
-                self._open = OpenTurn(self._config.ahead, event.at)
+                self._recorder.begin(event.at)
                 self._speech_item = self._new_item_id()
                 self._notify(ev.SpeechBegan(self._speech_item, _ms(event.at)))
                 self._unconfirmed = True
-            case SpeechPaused() | SpeechResumed():
-                pass
+            case SpeechPaused():
+                self._ask_in_advance(event, now)
+            case SpeechResumed():
+                self._drop_draft(now)
             case SpeechStopped():
-                if self._unconfirmed:
-                    self._barge_in(now)
-                detection = self.session.turn_detection
-                item_id = self._end_speech(event.end) or self._new_item_id()
-                self._commit_turn(item_id, event.start, event.end, now)
-                self._owed = event.reason == "too_long"  # the speech goes on, and then all of it is answered
-                if detection is not None and detection.create_response and not self._owed:
-                    spoken_until = now - (self._tape.end - event.end) / RATE
-                    self._respond(ev.CreateResponse(), now, spoken_until)
+                self._end_turn(event, now)
             case SpeechDropped():
+                self._drop_draft(now)
                 self._stop_ahead()
                 self._unconfirmed = False
-                self._end_speech(event.end)
-                self._notify(ev.InputCleared())
-                if self._owed:
+                self._clear_input(event.end)
+                if self._taken_back is not None:
+                    self._submit(self._new_item_id(), self._taken_back, None, now)
+                elif self._owed:
                     self._respond(ev.CreateResponse(), now)
             case _:  # pragma: no cover
                 assert_never(event)
+
+    def _end_turn(self, event: SpeechStopped, now: float) -> None:
+        """Submit what was said, unless it was but a word of assent; a short interruption is known here."""
+        start = event.start
+        if self._unconfirmed:
+            if event.reason == "silence" and self._is_aside():
+                self._aside = self._recorder.turn(event.start, event.end)
+                self._put_aside(event.end, now)
+                return
+            reopened = self._confirm(now)
+            start = event.start if reopened is None else reopened
+        draft = self._draft
+        if draft is not None and (draft.turn.start, draft.turn.end) == (start, event.end):
+            self._draft, turn = None, draft.turn
+        else:
+            self._drop_draft(now)
+            draft, turn = None, self._recorder.turn(start, event.end)
+        self._stop_ahead()
+        self._owed = event.reason == "too_long"  # the speech goes on, and then all of it is answered
+        item_id = self._end_speech(event.end) or self._new_item_id()
+        self._submit(item_id, turn, draft, now)
+        if event.reason == "silence":
+            self._closed = _ClosedTurn(item_id, turn, self.position)
+
+    def _submit(self, item_id: str, turn: UserTurn, draft: Draft | None, now: float) -> None:
+        """Make a user item of a turn, and ask for the answer if it is not being made already."""
+        self._taken_back = None
+        previous = self.history.append_user_turn(
+            item_id, turn.pcm, turn.frames, at=turn.at, cuts=turn.cuts, serial=turn.serial
+        )
+        self._last_user_item = item_id
+        self._transcripts.expect(item_id, now)
+        self._notify(ev.TurnCommitted(item_id, previous))
+        self._notify_item(item_id, previous)
+        detection = self.session.turn_detection
+        if detection is not None and detection.create_response and not self._owed:
+            spoken_until = now - (self._recorder.position - turn.end) / RATE
+            self._respond(ev.CreateResponse(), now, spoken_until, draft)
+
+    def _clear_input(self, end: int) -> None:
+        self._end_speech(end)
+        self._notify(ev.InputCleared())
 
     def _end_speech(self, end: int) -> str | None:
         """Tell the end of speech whose beginning was told, and return its id; a commit may come without."""
@@ -312,65 +386,188 @@ class Conversation:
             self._notify(ev.SpeechEnded(item_id, _ms(end)))
         return item_id
 
-    def _barge_in(self, now: float) -> None:
-        """Confirmed speech takes the floor: the one rule that couples the two machines."""
-        self._unconfirmed = False
-        detection = self.session.turn_detection
-        if self._response is None or detection is None or not detection.interrupt_response:
-            return
-        self._owed |= self.floor is Floor.THINKING
-        self._wanted = None
-        self._mark(self._response, "barge_in", now)
-        self._interrupt(now, "turn_detected")
+    # Speech that may be an interruption.
 
-    def _commit_turn(self, item_id: str, start: int, end: int, now: float) -> None:
-        """Make a user item of the sound between two positions and of the frames seen meanwhile."""
-        stop, turn = end + _TAIL, self._stop_ahead()
-        frames = turn.frames_until(end, self._sampler) if turn.cuts else self._sampler.take(start, end)
-        if turn.cuts and turn.fixed > stop - _SHORTEST_COMMIT:
-            stop = turn.fixed  # the silence after the last word was sent ahead too
-        previous = self.history.append_user_turn(
-            item_id,
-            self._tape.cut(start, stop),
-            frames,
-            at=max(start, self._tape.start),
-            cuts=turn.cuts,
-            serial=turn.serial,
+    def _weigh(self, sound: Sound, now: float) -> None:
+        """Let the answer give way to speech as the evidence for it grows."""
+        turns = self._turns
+        if turns.voiced:
+            self._overlap.note(sound.level, turn=turns.state is Speech.SPEAKING and not self._unconfirmed)
+        elif not turns.onset:
+            self._overlap.begin()
+        if not self._overlapping or (turns.state is Speech.SPEAKING and not self._unconfirmed):
+            self._set_stance("open")
+            if self._unconfirmed and turns.onset >= self._min_voiced:
+                self._take_floor(now)
+            return
+        evidence = turns.evidence
+        silence = 0 if evidence is None else evidence.silence
+        match self._overlap.judge(turns.onset, self._min_voiced):
+            case Overlap.CONFIRMED if self._unconfirmed:
+                self._take_floor(now)
+            case Overlap.NONE:
+                self._set_stance("open")
+            case Overlap.LIKELY:
+                self._set_stance("ducked")
+            case _ if silence >= self._let_go and self._is_aside():
+                self._set_stance("open")
+            case _:
+                self._set_stance("held")
+
+    @property
+    def _overlapping(self) -> bool:
+        """Whether speech now would be over an answer that can be interrupted."""
+        return self._interruptible and self._playout.started
+
+    @property
+    def _interruptible(self) -> bool:
+        detection = self.session.turn_detection
+        return self._response is not None and detection is not None and detection.interrupt_response
+
+    def _is_aside(self) -> bool:
+        """Tell whether speech that is over and was not confirmed asks for nothing.
+
+        At the end of an answer it may be the reply.
+        """
+        response = self._response
+        if response is None or not self._overlapping:
+            return False
+        return response.generating or self._playout.buffered >= _ALMOST_OVER
+
+    def _put_aside(self, end: int, now: float) -> None:
+        """Let the answer go on after a word of assent."""
+        assert self._response is not None
+        self._unconfirmed = False
+        self._stop_ahead()
+        self._mark(self._response, "aside", now)
+        self._set_stance("open")
+        self._clear_input(end)
+
+    def _take_floor(self, now: float) -> None:
+        """Speech that goes on is confirmed."""
+        start = self._confirm(now)
+        if start is not None:
+            self._turns.reopen(start)
+
+    def _confirm(self, now: float) -> int | None:
+        """Confirmed speech takes the floor: the one rule that couples the two machines.
+
+        If it goes on with the turn that is being answered, return where that began.
+        """
+        self._unconfirmed = False
+        closed, self._closed = self._closed, None
+        if closed is not None and self._goes_on_with(closed):
+            self._take_back(closed, now)
+            return closed.turn.start
+        self._interrupt_if_speaking(now)
+        return None
+
+    def _interrupt_if_speaking(self, now: float) -> None:
+        if self._response is not None and self._interruptible:
+            self._owed |= self.floor is Floor.THINKING
+            self._wanted = None
+            self._mark(self._response, "barge_in", now)
+            self._interrupt(now, "turn_detected")
+
+    def _goes_on_with(self, closed: "_ClosedTurn") -> bool:
+        """Tell whether the speech belongs to the turn that is being answered."""
+        response = self._response
+        return (
+            response is not None
+            and self._interruptible
+            and response.answers == closed.item_id
+            and self.position - closed.turn.start < _samples(self._config.turns.max_turn_ms) // 2
+            and self._playout.heard <= _samples(self._config.turns.reopen_heard_ms)
         )
-        self._last_user_item = item_id
-        self._transcripts.expect(item_id, now)
-        self._notify(ev.TurnCommitted(item_id, previous))
-        self._notify_item(item_id, previous)
+
+    def _take_back(self, closed: "_ClosedTurn", now: float) -> None:
+        """Undo the end of a turn: its item and the half answer leave the history, to be said as one."""
+        response = self._response
+        assert response is not None
+        self._mark(response, "reopened", now)
+        self._wanted = None
+        started = self._playout.started
+        self._playout.flush()
+        if response.generating:
+            self._actions.append(CancelResponse(response.id))
+            self._end_generation("cancelled", now, reason="turn_detected")
+        if started:
+            self._notify(ev.PlayoutCleared(response.id))
+        self._transcripts.forget(closed.item_id)
+        for item_id in (response.item_id, closed.item_id):
+            if item_id is not None and self.history.delete(item_id):
+                self._notify(ev.ItemDeleted(item_id))
+        if self._response is response:
+            self._release_floor(now)
+        self._recorder.begin(closed.turn.start)
+        self._taken_back = closed.turn
+
+    # What is sent before the turn is known to be over.
+
+    def _ask_in_advance(self, pause: SpeechPaused, now: float) -> None:
+        """Ask for the answer to a turn that may be over; or what it was that was said over an answer."""
+        detection = self.session.turn_detection
+        if self._overlapping:
+            pcm = self._recorder.turn(pause.start, pause.end).pcm
+            self._actions.append(HearAside(pause.end, pcm))
+            return
+        if (
+            self._turns.onset < self._min_voiced
+            or detection is None
+            or not detection.create_response
+            or self._response is not None
+            or not self._config.speculation.enabled
+            or not self._budget.allows(now)
+        ):
+            return
+        turn = self._recorder.draft(pause.start, pause.end)
+        if turn.cuts:
+            self._actions.append(StopAhead())
+        self._responses += 1
+        messages = self._recorder.messages(turn, self.session.instructions)
+        request = self._request(ev.CreateResponse(), messages, speculative=True)
+        self._draft = Draft(self._responses, turn, request)
+        self._actions.append(StartResponse(self._responses, request))
+
+    def _drop_draft(self, now: float) -> None:
+        """The user goes on, or wants something else: what was asked for in advance is of no use."""
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            self._budget.note_waste()
+            self._actions.append(CancelResponse(draft.response_id))
+            self._actions.append(Mark("draft_wasted", draft.response_id, now))
 
     def _cut_turn(self) -> None:
         """Fix a clip of a turn that has become long enough, and send ahead what there is."""
-        turn = self._open
-        if not turn.advance(self._tape.end, self._sampler, self.history.can_show):
+        if self._draft is not None:
             return
-        if turn.serial is None:
-            turn.serial = self.history.reserve()
-        if self._response is not None:
+        turn = self._recorder.cut()
+        if turn is None or self._response is not None:
             return  # what is being answered comes before this turn, and is not all there yet
-        messages = self.history.ahead(
-            self.session.instructions,
-            self._tape.cut(turn.start, turn.fixed),
-            turn.frames,
-            turn.start,
-            turn.cuts,
-            turn.serial,
-        )
+        messages = self._recorder.messages(turn, self.session.instructions)
         request = Request(self._call_id, messages, speak=False, max_tokens=1, ahead=True)
         self._actions.append(SendAhead(request))
 
-    def _stop_ahead(self) -> OpenTurn:
-        """End the open turn and return it."""
-        turn, self._open = self._open, OpenTurn(self._config.ahead, self._tape.end)
-        if turn.cuts:
+    def _stop_ahead(self) -> None:
+        """The turn is over, and with it what is being sent ahead."""
+        if self._recorder.sent_ahead:
             self._actions.append(StopAhead())
-        return turn
+        self._recorder.begin(self._recorder.position)
+
+    @property
+    def _oldest(self) -> int:
+        """The oldest sample that a turn can still have."""
+        closed = self._closed
+        quiet = self._turns.state is Speech.QUIET and not self._turns.onset
+        window = _samples(self._config.turns.reopen_ms)
+        if closed is not None and quiet and self.position - closed.decided > window:
+            closed = self._closed = None
+        return self._turns.oldest if closed is None else min(closed.turn.start, self._turns.oldest)
+
+    # What the client asks for.
 
     def _commit_audio(self, now: float) -> None:
-        buffered = self._tape.end - self._turns.oldest
+        buffered = self._recorder.position - self._turns.oldest
         if self.session.turn_detection is None and buffered < _SHORTEST_COMMIT:
             raise ClientEventError(
                 f"The buffer has {_ms(buffered)} ms of sound; at least 100 ms are needed.",
@@ -391,7 +588,7 @@ class Conversation:
             self._known_item(event.previous_item_id, "previous_item_id")
         frames: tuple[Frame, ...] = ()
         if event.role == "user":
-            frames = self._sampler.take(self._tape.end, self._tape.end)
+            frames = self._recorder.sampler.take(self.position, self.position)
             self._last_user_item = item_id
         previous = self.history.append_text(item_id, event.role, event.text, frames, event.previous_item_id)
         self._notify_item(item_id, previous)
@@ -405,14 +602,26 @@ class Conversation:
 
     # The assistant's side.
 
-    def _respond(self, create: ev.CreateResponse, now: float, spoken_until: float | None = None) -> None:
-        """Ask the engine for a response, or remember to once the floor is free."""
+    def _respond(
+        self,
+        create: ev.CreateResponse,
+        now: float,
+        spoken_until: float | None = None,
+        draft: Draft | None = None,
+    ) -> None:
+        """Ask the engine for a response, or remember to once the floor is free.
+
+        A draft has been asked for already: what came of it so far is taken as if it came now.
+        """
         if self._response is not None:
             self._wanted = create
             return
-        self._responses += 1
+        asked = draft if draft is not None and not draft.failed else None
+        if asked is None:
+            self._responses += 1
         modalities = create.output_modalities or self.session.output_modalities
-        response = Response(self._responses, self._last_user_item, modalities, now, now)
+        response_id = self._responses if asked is None else asked.response_id
+        response = Response(response_id, self._last_user_item, modalities, now, now)
         if spoken_until is not None:
             response.marks["speech_end"] = spoken_until
         self._response = response
@@ -421,15 +630,28 @@ class Conversation:
         self._mark(response, "turn_end", now)
         self._set_floor(Floor.THINKING)
         self._notify(ev.ResponseCreated(response.id, modalities))
-        request = Request(
+        # Makes room in the history for a draft too, as was made when it was sent.
+        messages = self.history.messages(create.instructions or self.session.instructions)
+        if asked is None:
+            self._actions.append(StartResponse(response.id, self._request(create, messages)))
+            return
+        self._mark(response, "draft_used", now)
+        for at, delta in asked.held:
+            self.receive_delta(response.id, delta, at)
+
+    def _request(
+        self, create: ev.CreateResponse, messages: tuple[Message, ...], *, speculative: bool = False
+    ) -> Request:
+        modalities = create.output_modalities or self.session.output_modalities
+        return Request(
             call_id=self._call_id,
-            messages=self.history.messages(create.instructions or self.session.instructions),
+            messages=messages,
             voice=self.session.voice,
             speak="audio" in modalities,
             temperature=self.session.temperature if create.temperature is None else create.temperature,
             max_tokens=create.max_output_tokens or self.session.max_output_tokens,
+            speculative=speculative,
         )
-        self._actions.append(StartResponse(response.id, request))
 
     def _think(self, response: Response, now: float) -> None:
         response.thought_until = now
@@ -523,6 +745,7 @@ class Conversation:
     def _release_floor(self, now: float) -> None:
         response, self._response = self._response, None
         assert response is not None
+        self._playout.stance = "open"
         self._set_floor(Floor.IDLE)
         self._notify(response.timings(final=True))
         if self._wanted is not None:
@@ -548,6 +771,11 @@ class Conversation:
         logger.debug("%s: floor %s -> %s", self._call_id, self.floor.name, floor.name)
         self.floor = floor
 
+    def _set_stance(self, stance: ev.Stance) -> None:
+        if self._response is not None and stance != self._playout.stance:
+            self._playout.stance = stance
+            self._notify(ev.StanceChanged(self._response.id, stance))
+
     def _notify(self, event: ev.ServerEvent) -> None:
         self._actions.append(Notify(event))
 
@@ -566,6 +794,20 @@ class Conversation:
         """Note the first time that a stage is reached."""
         if response.mark(name, now):
             self._actions.append(Mark(name, response.id, now))
+
+
+@dataclass(frozen=True, slots=True)
+class _ClosedTurn:
+    """A turn that was submitted a moment ago."""
+
+    item_id: str
+    turn: UserTurn
+    decided: int
+    "Position of the microphone when it was taken for over."
+
+
+def _samples(ms: int) -> int:
+    return ms * RATE // 1000
 
 
 def _ms(samples: int) -> int:

@@ -171,7 +171,7 @@ class Fuser:
         clips: tuple[Media, ...] = ()
         for number, piece in enumerate(pieces(heard.pcm, heard.at, frames, heard.cuts)):
             ahead = number < len(heard.cuts)
-            name = f"{stem}-ahead-{number}" if ahead else f"{stem}-rest"
+            name = f"{stem}-ahead-{number}" if ahead else f"{stem}-rest-{len(piece.pcm)}"
             room = self._config.max_tokens - sum(clip.tokens for clip in clips)
             room = room // 2 if ahead else room
             seen, sound = FramesPart(piece.frames, name), AudioPart(piece.pcm, name, piece.at)

@@ -9,9 +9,11 @@ from collections import deque
 from enum import Enum, auto
 
 import numpy as np
+import numpy.typing as npt
 
 from .audio import EMPTY, RATE, Pcm
 from .config import PlayoutConfig
+from .events import Stance
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +96,11 @@ class Playout:
         self._fade = _samples(config.fade_ms)
         self._capacity = round(config.max_buffered_s * RATE)
         self._rise = np.linspace(0.0, 1.0, self._fade, endpoint=False, dtype=np.float32)
+        self._volumes: dict[Stance, float] = {"open": 1.0, "ducked": 10 ** (config.duck_db / 20), "held": 0.0}
+        self._volume = 1.0
+        "Of the next sample; it moves towards that of the stance by a whole in the time of a fade."
+        self.stance: Stance = "open"
+        "How the reply is heard: as it is, softer, or not at all, in which case it waits."
         self._cadence = Cadence(config.max_delay_ms / 1000)
         self._phase = Phase.DONE
         self._ended = False
@@ -131,6 +138,7 @@ class Playout:
         self._ended = False
         self._last = EMPTY
         self._risen = self._fade
+        self.stance, self._volume = "open", 1.0
         self.heard = self.underruns = self.dropped = 0
         self._set_phase(Phase.WAITING)
 
@@ -174,17 +182,31 @@ class Playout:
         if self._ready(now):
             self._start()
         if self._phase is Phase.PLAYING:
-            filled = self._take(out[at:])
+            ramp = self._next_ramp(samples - at)
+            filled = self._take(out[at : at + len(ramp)])
+            played = out[at : at + filled]
+            played[:] = played * ramp[:filled]
             self.heard += filled
-            self._remember(out[at : at + filled])
+            self._remember(played if self._volume else EMPTY)
             at += filled
             if self._ended and not self.buffered:
                 self._stop()
-            elif at < samples:
+            elif filled < len(ramp):
                 self._fade_out(EMPTY)
                 self._set_phase(Phase.STARVED)
             self._play_tail(out[at:])
         return out
+
+    def _next_ramp(self, samples: int) -> npt.NDArray[np.float32]:
+        """Move the volume on; return it sample by sample, fewer than `samples` if the reply is to wait."""
+        target = self._volumes[self.stance]
+        away = target - self._volume
+        moving = min(samples, round(abs(away) * self._fade))
+        step = math.copysign(1 / max(1, self._fade), away)
+        ramp = self._volume + step * np.arange(1, moving + 1, dtype=np.float32)
+        self._volume = float(ramp[-1]) if moving == samples else target
+        rest = 0 if self.stance == "held" else samples - moving
+        return np.concatenate((ramp, np.full(rest, target, np.float32)))
 
     def _ready(self, now: float) -> bool:
         match self._phase:
@@ -205,7 +227,7 @@ class Playout:
         if self._phase is Phase.PLAYING:
             upcoming = np.empty(min(self._fade, self.buffered), np.int16)
             self._take(upcoming)
-            self._fade_out(upcoming)
+            self._fade_out((upcoming * self._volume).astype(np.int16))
         self._set_phase(Phase.DONE)
 
     def _take(self, out: Pcm) -> int:
@@ -228,7 +250,7 @@ class Playout:
         return filled
 
     def _remember(self, played: Pcm) -> None:
-        if len(played) < self._fade:
+        if len(played) < self._fade and self._volume:
             played = np.concatenate((self._last, played))
         self._last = played[max(0, len(played) - self._fade) :].copy()
 

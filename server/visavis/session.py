@@ -10,12 +10,13 @@ from functools import partial
 import numpy as np
 
 from . import events as ev
-from .actions import CancelResponse, Mark, Notify, SendAhead, StartResponse, StopAhead
+from .actions import CancelResponse, HearAside, Mark, Notify, SendAhead, StartResponse, StopAhead
 from .audio import BLOCK, Pcm
 from .config import Config, SessionConfig
 from .conversation import Conversation
 from .ear import Ear
 from .engine import Done, Engine, Request
+from .engine.hearing import Ears
 from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame
 from .history import History
@@ -45,10 +46,12 @@ class Session:
         ear: Ear,
         trace: CallTrace,
         apology: Apology | None = None,
+        ears: Ears | None = None,
     ) -> None:
         self.call_id = call_id
         self._config = config
         self._engine = engine
+        self._ears = ears
         self._trace = trace
         conversation = config.conversation_with(settings)
         trace.start(call_id=call_id, config=conversation, apology=apology)
@@ -61,6 +64,8 @@ class Session:
         self._responses: dict[int, asyncio.Task[None]] = {}
         self._ahead: asyncio.Task[None] | None = None
         "What of the running turn is being sent ahead."
+        self._hearing: asyncio.Task[None] | None = None
+        "What was said while the assistant spoke is being written down."
         self._timer: asyncio.TimerHandle | None = None
         self._outbox: deque[str | ev.ServerEvent] = deque()
         self._posting: asyncio.Handle | None = None
@@ -106,6 +111,7 @@ class Session:
                 for response in self._responses.values():
                     response.cancel()
                 self._stop_ahead()
+                self._stop_hearing()
                 await self._peer.aclose()  # the caller need not wait for the engine to let go
         finally:
             self._tasks = None
@@ -214,6 +220,10 @@ class Session:
                     self._ahead = self._tasks.create_task(self._send_ahead(request))
                 case StopAhead():
                     self._stop_ahead()
+                case HearAside():
+                    if self._ears is not None:
+                        self._stop_hearing()
+                        self._hearing = self._tasks.create_task(self._hear_aside(self._ears, action))
                 case Notify(event):
                     self._send(event)
                 case Mark():
@@ -254,6 +264,22 @@ class Session:
         if self._ahead is not None:
             self._ahead.cancel()
             self._ahead = None
+
+    async def _hear_aside(self, ears: Ears, aside: HearAside) -> None:
+        """Have a word written down. Without it, its length and loudness decide."""
+        try:
+            text = await ears.hear(self.call_id, aside.pcm)
+        except EngineError as error:
+            logger.debug("%s: an aside was not understood: %s", self.call_id, error)
+            return
+        with self._feeding() as now:
+            self._trace.text(aside.end, text, now)
+            self._conversation.receive_text(aside.end, text, now)
+
+    def _stop_hearing(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+            self._hearing = None
 
     def _forget(self, response_id: int, _: asyncio.Task[None]) -> None:
         self._responses.pop(response_id, None)

@@ -80,6 +80,9 @@ class CallTrace:
     def failure(self, response_id: int, error: EngineError, now: float) -> None:
         self._write("in", "failure", now, id=response_id, code=error.code, message=str(error))
 
+    def text(self, end: int, text: str, now: float) -> None:
+        self._write("in", "text", now, end=end, text=text)
+
     def client(self, event: ev.ClientEvent, now: float) -> None:
         self._write("in", "client", now, event=event)
 

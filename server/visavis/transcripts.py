@@ -47,6 +47,10 @@ class Transcripts:
         """Note that an answer is over: what has no transcript by now gets none."""
         return [self._fail(item_id, "The engine gave no transcript.")] if item_id in self._awaited else []
 
+    def forget(self, item_id: str) -> None:
+        """The turn is part of another now."""
+        self._awaited.pop(item_id, None)
+
     def handle_timeout(self, now: float) -> list[TranscriptEvent]:
         """Give up what is overdue."""
         overdue = [item_id for item_id, due in self._awaited.items() if now >= due]

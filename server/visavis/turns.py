@@ -210,6 +210,11 @@ class TurnDetector:
             self._padding = min(vad.prefix_padding_ms * _PER_MS, self._max_turn // 2)
 
     @property
+    def voiced(self) -> bool:
+        """Whether the newest block was."""
+        return self._above
+
+    @property
     def onset(self) -> int:
         """Voiced time of what may become a turn or is one."""
         if self._state is Speech.SPEAKING:

@@ -46,11 +46,12 @@ async def serve(config: Config) -> None:
 async def _serve(config: Config, pool: SileroPool) -> None:
     apology = load_apology(config.conversation.apology)
     async with running_engine(config, wait=False) as engine:
+        ears = engine if isinstance(engine, HearingEngine) else None
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
             ear = CallerEar(GatedVad(config.conversation.vad, pool))
             trace = CallTrace(config.trace, call_id)
-            return Session(call_id, config, settings, engine, ear, trace, apology)
+            return Session(call_id, config, settings, engine, ear, trace, apology, ears)
 
         app = build_app(config, open_call, engine.ready)
         listening = asyncio.Event()
@@ -121,7 +122,7 @@ def _assisted(config: Config, local_url: str, helper: Helper, parts: Parts) -> E
     """Open the engines with what there is of voice and ears beside them."""
     engine = open_engines(config, local_url, helper if "voice" in parts else None)
     deaf = any(settings.name in HELPED and settings.embedded_ears for settings in settings_of(config))
-    return HearingEngine(engine, helper) if deaf and "ears" in parts else engine
+    return HearingEngine(engine, helper, transcribes=deaf) if "ears" in parts else engine
 
 
 async def _say_when_ready(engine: Engine, listening: asyncio.Event, *, remote: bool) -> None:

@@ -61,6 +61,8 @@ class Request:
     max_tokens: int | None = None
     ahead: bool = False
     "The user still speaks: this fills the engine's caches, and what is answered is for nobody."
+    speculative: bool = False
+    "The user may go on, and then it is withdrawn: it takes no place that another may need."
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,15 +31,18 @@ class HearingEngine:
     transcript of its own is believed. Where the ears fail there is no transcript, and the answer goes on.
     """
 
-    def __init__(self, inner: Engine, ears: Ears, *, late_s: float = LATE_S) -> None:
-        """Owns `inner`."""
+    def __init__(
+        self, inner: Engine, ears: Ears, *, late_s: float = LATE_S, transcribes: bool = True
+    ) -> None:
+        """Owns `inner`. Without `transcribes` answers are left as they are, and there is only `hear`."""
         self._inner = inner
         self._ears = ears
         self._late_s = late_s
+        self._transcribes = transcribes
 
     async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Stream one response; the transcript comes when it is ready, before `Done`. Raises EngineError."""
-        sounds = [] if request.ahead else _newest_sounds(request)
+        sounds = _newest_sounds(request) if self._transcribes and not request.ahead else []
         async with aclosing(self._inner.respond(request)) as deltas:
             if sounds:
                 async with aclosing(self._merge(request.call_id, sounds, deltas)) as merged:
@@ -47,6 +50,10 @@ class HearingEngine:
                         yield delta
             async for delta in deltas:
                 yield delta
+
+    async def hear(self, call_id: str, pcm: Pcm) -> str:
+        """Write down what is said in `pcm` (24 kHz), "" where nobody speaks. Raises EngineError."""
+        return await self._ears.hear(call_id, pcm)
 
     async def ready(self) -> bool:
         return await self._inner.ready()

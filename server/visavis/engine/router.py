@@ -72,6 +72,8 @@ class RouterEngine:
                 async for delta in deltas:
                     yield delta
             return
+        if request.speculative and lanes[0].places.free < 2:
+            raise EngineBusy("There is no place for what may not be wanted.")
         attempt = _Attempt(request)
         resting: deque[_Lane] = deque()
         while lanes or resting:
