@@ -527,6 +527,7 @@ class Conversation:
         messages = self._recorder.messages(turn, self.session.instructions)
         request = self._request(ev.CreateResponse(), messages, speculative=True)
         self._draft = Draft(self._responses, turn, request)
+        self._actions.append(Mark("draft_asked", self._responses, now))
         self._actions.append(StartResponse(self._responses, request))
 
     def _drop_draft(self, now: float) -> None:

@@ -218,14 +218,16 @@ def report(rows: list[dict[str, float]], times: list[dict[str, float]], written:
     """Print medians and ranges. The first request of a call is its question."""
     spans: dict[str, list[float]] = {}
     for row in rows:
-        engine = next(t for t in times if t["asked"] >= row["turn_end"])
-        ended = row["turn_end"]
-        spans.setdefault("turn ended → request written", []).append(
-            min(t for t in written if t > ended) - ended
-        )
+        # The question is asked in advance, unless the budget for that is spent or there is none.
+        asked, ended = row.get("draft_asked", row["turn_end"]), row["turn_end"]
+        engine = next(t for t in times if t["asked"] >= asked)
+        wrote = min(t for t in written if t > asked)
+        spans.setdefault("request decided → request written", []).append(wrote - asked)
+        spans.setdefault("turn ended → request written", []).append(wrote - ended)
         spans.setdefault("turn ended → request read by the engine", []).append(engine["asked"] - ended)
-        sent = row["first_sent"] - engine["first_audio"]
-        spans.setdefault("engine's first sound → first block sent", []).append(sent)
+        sent = row["first_sent"] - max(engine["first_audio"], ended)
+        name = "engine's first sound, or the turn's end if that is later → first block sent"
+        spans.setdefault(name, []).append(sent)
         for name, value in row.items():
             if " " in name:
                 spans.setdefault(name, []).append(value)
