@@ -23,7 +23,7 @@ from visavis.engine import AudioDelta, Delta, Done, Request, TextDelta, Thinking
 from visavis.errors import EngineError, EngineLost
 from visavis.frames import Frame
 from visavis.jitter import Audio, JitterBuffer
-from visavis.response import Apology
+from visavis.lines import NO_LINES, Lines
 
 TICK = BLOCK / RATE
 SILENCE: Pcm = np.zeros(BLOCK, np.int16)
@@ -128,7 +128,7 @@ class Sim:
     camera_fps: float = 0.0
     pulls: bool = True
     "Whether the caller's media is alive on the way out."
-    apology: Apology | None = None
+    lines: Lines = NO_LINES
     shouts: bool = False
     "The second and all later stretches of speech are 12 dB louder."
     recogniser: tuple[float, str] | None = None
@@ -136,7 +136,7 @@ class Sim:
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.conversation = Conversation(self.config, LevelEar(), "call", self.apology)
+        self.conversation = Conversation(self.config, LevelEar(), "call", self.lines)
         self.log: list[tuple[float, Any]] = []
         self.heard: list[tuple[float, bool]] = []
         "For each block that went out, whether there was sound in it."

@@ -37,7 +37,7 @@ from visavis.engine import (
 )
 from visavis.errors import ClientEventError, EngineLost, EngineRefused
 from visavis.history import SpokenContent
-from visavis.response import Apology
+from visavis.lines import NO_LINES, Line, Lines
 
 PUSH_TO_TALK = replace(UNHURRIED, session=SessionConfig(turn_detection=None))
 
@@ -352,12 +352,12 @@ def test_late_deltas_of_a_cancelled_response_are_dropped():
     assert texts == ["one", "two"]
 
 
-SORRY = Apology("Sorry.", np.full(RATE, 500, np.int16))
+SORRY = Lines(apology=Line("Sorry.", np.full(RATE, 500, np.int16)))
 
 
 def test_the_caller_hears_an_apology_in_place_of_an_answer_and_the_engine_never_does():
     replies = [Reply(fails_after=0, transcript=None), Reply(transcript="and what?")]
-    sim = Sim(speech=[(1.0, 2.5), (6.0, 7.5)], replies=replies, apology=SORRY).run(15)
+    sim = Sim(speech=[(1.0, 2.5), (6.0, 7.5)], replies=replies, lines=SORRY).run(15)
     failed, fine = sim.events(ev.ResponseDone)
     assert (failed.status, failed.error_code) == ("failed", "engine_lost")
     assert failed.item.content == (SpokenContent("Sorry."),)
@@ -371,7 +371,7 @@ def test_the_caller_hears_an_apology_in_place_of_an_answer_and_the_engine_never_
 
 def test_an_answer_that_breaks_off_goes_over_into_the_apology():
     replies = [Reply(text="one two three four", seconds=4.0, fails_after=2.3), Reply()]
-    sim = Sim(speech=[(1.0, 2.5), (9.0, 10.5)], replies=replies, apology=SORRY).run(20)
+    sim = Sim(speech=[(1.0, 2.5), (9.0, 10.5)], replies=replies, lines=SORRY).run(20)
     assert sim.sound_between(3.0, 8.0) == pytest.approx(3.3, abs=0.05)
     told = "".join(event.text for event in sim.events(ev.ReplyText) if event.response_id == 1)
     assert told == "one two Sorry."
@@ -382,7 +382,7 @@ def test_an_answer_that_breaks_off_goes_over_into_the_apology():
 
 
 def test_an_engine_that_hangs_for_ever_ends_in_an_apology():
-    sim = Sim(speech=[(1.0, 2.5)], replies=[Reply(hangs_after=0)], apology=SORRY).run(40)
+    sim = Sim(speech=[(1.0, 2.5)], replies=[Reply(hangs_after=0)], lines=SORRY).run(40)
     assert sim.sound_between(32.9, 35.0) == pytest.approx(1.0, abs=0.05)
     assert len(sim.times(CancelResponse)) == len(sim.events(ev.ResponseDone)) == 1
     assert sim.conversation.floor is Floor.IDLE
@@ -390,14 +390,14 @@ def test_an_engine_that_hangs_for_ever_ends_in_an_apology():
 
 def test_an_apology_is_not_taken_for_the_engines_way_of_speaking():
     replies = [Reply(hangs_after=0.3), Reply()]
-    sim = Sim(speech=[(1.0, 2.5), (30.0, 31.5)], replies=replies, apology=SORRY).run(45)
+    sim = Sim(speech=[(1.0, 2.5), (30.0, 31.5)], replies=replies, lines=SORRY).run(45)
     assert sim.sound_between(23, 26) == pytest.approx(1.0, abs=0.05)
     assert sim.marks("first_sent")[1] - sim.marks("first_audio")[1] <= 0.021
 
 
 def test_an_apology_can_be_interrupted_like_an_answer():
     replies = [Reply(fails_after=0), Reply()]
-    sim = Sim(speech=[(1.0, 2.5), (3.7, 6.0)], replies=replies, apology=SORRY).run(15)
+    sim = Sim(speech=[(1.0, 2.5), (3.7, 6.0)], replies=replies, lines=SORRY).run(15)
     assert sim.events(ev.PlayoutCleared)
     assert [done.status for done in sim.events(ev.ResponseDone)] == ["failed", "completed"]
     assert sim.sound_between(3.0, 6.0) < 0.9
@@ -407,7 +407,7 @@ def test_nobody_apologises_for_an_answer_that_was_not_to_be_spoken_or_was_stoppe
     written = ev.CreateResponse(output_modalities=("text",))
     client = [(1.0, ev.CreateItem("user", "hi")), (1.0, written), (4.0, ev.CreateResponse())]
     client.append((4.2, ev.CancelGeneration()))
-    sim = Sim(client=client, replies=[Reply(fails_after=0), Reply()], apology=SORRY).run(10)
+    sim = Sim(client=client, replies=[Reply(fails_after=0), Reply()], lines=SORRY).run(10)
     assert [done.status for done in sim.events(ev.ResponseDone)] == ["failed", "cancelled"]
     assert sim.sound_between(0, 10) == 0
     assert not assistant_texts(sim)
@@ -853,18 +853,18 @@ SHORT = replace(
     replies=st.lists(REPLIES, min_size=1, max_size=5),
     client=st.lists(st.tuples(st.floats(0.0, 12.0), CLIENT_EVENTS), max_size=8),
     loss=st.sampled_from([0.0, 0.2]),
-    apology=st.sampled_from([None, SORRY]),
+    lines=st.sampled_from([NO_LINES, SORRY]),
     recogniser=st.sampled_from([None, (0.2, "mm-hm"), (0.2, "stop"), (0.9, "go back")]),
     eager=st.booleans(),
 )
-def test_whatever_happens_the_books_balance(pauses, replies, client, loss, apology, recogniser, eager):
+def test_whatever_happens_the_books_balance(pauses, replies, client, loss, lines, recogniser, eager):
     speech, at = [], 0.0
     for pause, length in pauses:
         speech.append((at + pause, at + pause + length))
         at += pause + length
     network = Network(loss=loss, jitter_s=0.04) if loss else None
     config = replace(SHORT, speculation=SpeculationConfig(enabled=eager))
-    sim = Sim(speech, replies, network, config, client, apology=apology, recogniser=recogniser).run(at + 40)
+    sim = Sim(speech, replies, network, config, client, lines=lines, recogniser=recogniser).run(at + 40)
 
     assert all(isinstance(error, ClientEventError) for _, error in sim.errors)
     live: int | None = None

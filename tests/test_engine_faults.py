@@ -37,13 +37,13 @@ from visavis.audio import RATE
 from visavis.config import Config, EngineConfig, SessionConfig, TraceConfig
 from visavis.ear import Sound
 from visavis.engine.vllm import VllmEngine
-from visavis.response import Apology
+from visavis.lines import Line, Lines
 from visavis.session import Session
 from visavis.trace import CallTrace
 
 pytestmark = pytest.mark.slow
 
-SORRY = Apology("Sorry.", np.full(RATE // 10, 500, np.int16))
+SORRY = Line("Sorry.", np.full(RATE // 10, 500, np.int16))
 
 
 class Caller:
@@ -121,7 +121,7 @@ async def calling(
         config = Config(engine=EngineConfig(name="vllm", url=server.url), trace=TraceConfig(folder))
         engine = VllmEngine(config.engine)
         trace = CallTrace(config.trace, "rtc_1")
-        session = Session("rtc_1", config, SessionConfig(), engine, NoVoice(), trace, SORRY)
+        session = Session("rtc_1", config, SessionConfig(), engine, NoVoice(), trace, Lines(apology=SORRY))
         caller = session._peer
         assert isinstance(caller, Caller)
         running = asyncio.create_task(session.run())
@@ -284,4 +284,4 @@ async def test_a_call_with_a_failure_replays_to_the_same(
     assert replay(tmp_path / "rtc_1.jsonl") is None
     record = (tmp_path / "rtc_1.jsonl").read_text()
     assert '"is":"Sent"' in record
-    assert '"is":"Apology"' in record
+    assert '"is":"Lines"' in record

@@ -24,7 +24,7 @@ from visavis.audio import Pcm
 from visavis.conversation import Conversation
 from visavis.ear import Sound
 from visavis.frames import Frame
-from visavis.response import Apology
+from visavis.lines import NO_LINES, Line, Lines
 from visavis.trace import plain
 
 _CLASSES: dict[str, type] = {
@@ -32,7 +32,7 @@ _CLASSES: dict[str, type] = {
     for module in (cfg, ev, eng)
     for name, value in vars(module).items()
     if isinstance(value, type) and value.__module__ == module.__name__
-} | {"Frame": Frame, "Apology": Apology, "Sound": Sound}
+} | {"Frame": Frame, "Line": Line, "Lines": Lines, "Sound": Sound}
 
 _ERRORS = {
     error.code: error
@@ -84,8 +84,8 @@ def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
     """Feed the inputs to a fresh conversation and yield its actions as JSON."""
     start = records[0]
     ear = RecordedEar()
-    apology = revive(start.get("apology"))
-    conversation = Conversation(revive(start["config"]), ear, start["call_id"], apology)
+    lines = revive(start["lines"]) if "lines" in start else NO_LINES
+    conversation = Conversation(revive(start["config"]), ear, start["call_id"], lines)
     for record in records:
         now = record.get("t", 0.0)
         match record.get("in"):

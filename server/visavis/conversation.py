@@ -39,10 +39,11 @@ from .engine import (
 from .errors import ClientEventError, EngineError, EngineLost, EngineRefused
 from .frames import Frame
 from .history import History, Item
+from .lines import NO_LINES, Lines
 from .overlap import Overlap, OverlapJudge, is_assent
 from .playout import Playout
 from .recorder import Recorder, UserTurn
-from .response import Apology, Response, Stage
+from .response import Response, Stage
 from .transcripts import TranscriptEvent, Transcripts
 from .turns import (
     Speech,
@@ -74,21 +75,19 @@ class Floor(Enum):
 class Conversation:
     """One call's talk.
 
-    `ear` tells what there is in a block of sound; `apology` is what the caller hears when a spoken
-    answer fails, nothing by default. Client events that cannot be obeyed raise ClientEventError and change
-    nothing; nothing else raises.
+    `ear` tells what there is in a block of sound; `lines` is what the assistant has to say of itself, nothing
+    by default. Client events that cannot be obeyed raise ClientEventError and change nothing; nothing else
+    raises.
     """
 
-    def __init__(
-        self, config: ConversationConfig, ear: Ear, call_id: str, apology: Apology | None = None
-    ) -> None:
+    def __init__(self, config: ConversationConfig, ear: Ear, call_id: str, lines: Lines = NO_LINES) -> None:
         self.session = config.session
         self.history = History(config.history, call_id)
         self.floor = Floor.IDLE
         self._config = config
         self._call_id = call_id
         self._ear = ear
-        self._apology = apology
+        self._lines = lines
         self._turns = TurnDetector(config.turns, config.session.turn_detection, endpointer_for)
         self._playout = Playout(config.playout)
         self._recorder = Recorder(config, self.history)
@@ -667,11 +666,11 @@ class Conversation:
 
     def _apologise(self, response: Response, now: float) -> None:
         """Say that there is no answer, or no more of it. It is the caller who hears this, not the engine."""
-        apology = self._apology
+        apology = self._lines.apology
         if apology is None or "audio" not in response.modalities:
             return
         self._mark(response, "apology", now)
-        response.audio_seen = True
+        response.audio_seen |= len(apology.pcm) > 0
         item = self._begin_reply(response)
         samples = self._playout.write(apology.pcm, now, learn=False)
         self._notify(ev.ReplyText(response.id, item, self.history.apologise(item, apology.text, samples)))

@@ -26,3 +26,6 @@ class Lines:
     "Nobody has spoken for long, and the call is about to end."
     waiting: Line | None = None
     "The answer takes its time."
+
+
+NO_LINES = Lines()

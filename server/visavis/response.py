@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from .audio import Pcm
 from .config import WatchdogConfig
 from .engine import Routed, Usage
 from .errors import EngineError
@@ -15,15 +14,6 @@ class Stage(Enum):
     GENERATING = auto()
     DRAINING = auto()
     "The engine is done, the caller still listens."
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Apology:
-    """What is said when an answer fails."""
-
-    text: str
-    pcm: Pcm
-    "Mono, 24 kHz: the text, spoken."
 
 
 @dataclass(slots=True)

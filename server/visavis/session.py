@@ -20,8 +20,8 @@ from .engine.hearing import Ears
 from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame
 from .history import History
+from .lines import NO_LINES, Lines
 from .protocol.realtime import RealtimeProtocol
-from .response import Apology
 from .rtc import Peer
 from .trace import CallTrace
 
@@ -45,7 +45,7 @@ class Session:
         engine: Engine,
         ear: Ear,
         trace: CallTrace,
-        apology: Apology | None = None,
+        lines: Lines = NO_LINES,
         ears: Ears | None = None,
     ) -> None:
         self.call_id = call_id
@@ -54,9 +54,9 @@ class Session:
         self._ears = ears
         self._trace = trace
         conversation = config.conversation_with(settings)
-        trace.start(call_id=call_id, config=conversation, apology=apology)
+        trace.start(call_id=call_id, config=conversation, lines=lines)
         self._ear = ear
-        self._conversation = Conversation(conversation, trace.listen_to(ear), call_id, apology)
+        self._conversation = Conversation(conversation, trace.listen_to(ear), call_id, lines)
         self._protocol = RealtimeProtocol(call_id, config.engine.model)
         self._peer = Peer(config.rtc, config.conversation.camera, self)
         self._loop = asyncio.get_running_loop()

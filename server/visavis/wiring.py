@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
-from .apology import load_apology
 from .app import build_app
 from .config import Config, SessionConfig
 from .conversation import Conversation
@@ -44,14 +43,14 @@ async def serve(config: Config) -> None:
 
 
 async def _serve(config: Config, pool: SileroPool) -> None:
-    apology = load_apology(config.conversation.apology)
-    async with running_engine(config, wait=False) as engine:
+    repertoire = Repertoire(config.conversation)
+    async with running_engine(config, wait=False, repertoire=repertoire) as engine:
         ears = engine if isinstance(engine, HearingEngine) else None
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
             ear = CallerEar(GatedVad(config.conversation.vad, pool))
             trace = CallTrace(config.trace, call_id)
-            return Session(call_id, config, settings, engine, ear, trace, apology, ears)
+            return Session(call_id, config, settings, engine, ear, trace, repertoire.lines, ears)
 
         app = build_app(config, open_call, engine.ready)
         listening = asyncio.Event()
