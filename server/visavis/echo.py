@@ -30,10 +30,14 @@ _LAGS = 70
 "Frames that an echo may be late, ours and the caller's buffers included."
 _SPAN = 150
 "Frames over which delay and gains are found."
+_BRIEF = 40
+"Frames that are enough when delay or loudness have changed."
 _SLACK = 5
 "Blocks by which the two streams may be ahead of one another by jitter alone."
 _STALL = 25
 "Blocks that the microphone may be behind: after a stall of the network, those that are late come at once."
+_LOST = 100
+"Blocks after which those of the microphone that have not come will not come."
 _AWAKE = 75
 "Blocks after the last sound of ours in which something of it may come back."
 _BEFORE = 16
@@ -68,6 +72,8 @@ _CERTAIN_DB = 8.0
 "No echo is so far above."
 _AUDIBLE_DB = 4.0, 12.0
 "Above the noise, where a band begins to count and counts fully."
+_MASKED, _MASK_DB = 50, 20.0
+"Over so many frames, and so far below the echo's loudest, a band is as good as silent."
 _MEMORY = 4
 "Blocks that are judged together."
 _OURS, _FOREIGN = 0.08, 0.25
@@ -78,7 +84,7 @@ _NEPER = float(np.log(10)) / 10
 _SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 
 _DOUBT = 12
-"Frames of sound, after our first, that are taken for its echo while none is known yet: 300 ms."
+"Blocks of sound, after our first, that are taken for its echo while none is known yet: 240 ms."
 _LEAST_SOUND = 3.0
 "Bands that are heard at least where there is any sound."
 
@@ -95,9 +101,10 @@ class EchoJudge:
     silence is not played, a hole of over 100 ms is taken for silence, and the delay may have to be found
     anew. While nothing is played almost nothing is done.
 
-    An echo is found 200 to 400 ms after it began, or in 1.5 s where it is near the noise. Until the first is
-    found, sound that begins after our own and within a second of it is taken for echo for 300 ms: a caller
-    who speaks just then is heard that much later, once in a call.
+    An echo is found within 300 ms of its beginning. Until the first is, sound that begins after our own, and
+    before we were heard by nobody for a second, is taken for echo for its first 240 ms: a caller who speaks
+    just then is heard that much later. When its delay or its loudness change it is found anew in about 0.4 s;
+    until then it is taken for the caller.
     """
 
     def __init__(self) -> None:
@@ -108,7 +115,10 @@ class EchoJudge:
         self._path = _Path()
         self._noise = _Noise()
         self._ahead = 0
-        "Blocks played more than received."
+        "Blocks played more than received, but for those that were lost."
+        self._least_ahead = _STALL
+        "In the blocks since it was looked at last."
+        self._until_look = _LOST
         self._asleep_in = 0
         "Blocks to be received until nothing can come back any more."
         self._early: deque[Pcm] = deque(maxlen=_BEFORE)
@@ -119,7 +129,7 @@ class EchoJudge:
 
     def play(self, pcm: Pcm) -> None:
         """Note one block of 480 samples that goes out to the caller now."""
-        self._ahead = min(self._ahead + 1, _STALL)
+        self._ahead = self._ahead + 1 if self._ahead < _STALL else 0
         if pcm.any():
             if not self._asleep_in:
                 self._begin()
@@ -129,9 +139,7 @@ class EchoJudge:
 
     def receive(self, pcm: Pcm) -> float:
         """Take one block of 480 samples; return the share of it, 0 to 1, that is our own voice."""
-        self._ahead -= 1
-        late = self._ahead < -_SLACK
-        self._ahead += late
+        late = self._advance()
         if not self._asleep_in:
             self._early.append(pcm)
             return 0.0
@@ -140,10 +148,31 @@ class EchoJudge:
         self._asleep_in -= 1
         self._received += 1
         self._hear(pcm)
-        if self._path.lag is None or not self._received % _LEARN_EVERY:
-            span = min(_SPAN, 2 * self._received)
-            self._path.learn(self._played(_LAGS + span), self._mic[-span:], self._noise.floor)
+        if self._worth_learning():
+            for frames in (_SPAN, _BRIEF):
+                span = min(frames, 2 * self._received)
+                if self._path.learn(self._played(_LAGS + span), self._mic[-span:], self._noise.floor):
+                    break
         return self._judge()
+
+    def _advance(self) -> bool:
+        """Count a block of the microphone; tell whether one of ours is missing before it."""
+        self._ahead -= 1
+        late = self._ahead < -_SLACK
+        self._ahead += late
+        self._least_ahead = min(self._least_ahead, self._ahead)
+        self._until_look -= 1
+        if not self._until_look:
+            self._ahead -= max(0, self._least_ahead)
+            self._least_ahead, self._until_look = _STALL, _LOST
+        return late
+
+    def _worth_learning(self) -> bool:
+        due = self._received % _LEARN_EVERY == 0
+        if self._path.lag is not None:
+            return due
+        sound = bool(_audible(self._mic[-2:], self._noise.floor).sum() >= 2 * _LEAST_SOUND)
+        return sound and (due or self._doubt > 0)
 
     def _begin(self) -> None:
         """We begin to speak after a silence."""
@@ -162,7 +191,7 @@ class EchoJudge:
             self._early.clear()
             self._noise.begin(rows)
             _append(self._mic, rows)
-        sounds = self._noise.audible(self._mic[-_BEFORE:]).sum(axis=1)
+        sounds = _audible(self._mic[-_BEFORE:], self._noise.floor).sum(axis=1)
         self._doubt = _DOUBT if sounds.max() < _LEAST_SOUND else 0
         "Blocks of sound that are taken for echo although none is known."
 
@@ -185,13 +214,15 @@ class EchoJudge:
         return np.pad(rows, ((0, missing), (0, 0)), "edge") if missing else rows
 
     def _judge(self) -> float:
-        mic = self._mic[-2:]
-        heard = self._noise.audible(mic)
+        mic, floor = self._mic[-2:], self._noise.floor
         if self._path.lag is None:
-            return self._doubtful(heard)
+            return self._doubtful(_audible(mic, floor))
         rows = self._played(4, self._path.lag - 1)
         near = np.maximum(np.maximum(rows[:-2], rows[1:-1]), rows[2:])
-        foreign = heard * _excess(mic, near + self._path.gain, self._noise.floor)
+        loudest = self._played(_MASKED, self._path.lag).max(axis=0)
+        floor = np.maximum(floor, loudest + self._path.gain - _MASK_DB)
+        heard = _audible(mic, floor)
+        foreign = heard * _excess(mic, near + self._path.gain, floor)
         self._recent.append((float(foreign.sum()), float(heard.sum())))
         unexplained, in_all = map(sum, zip(*self._recent, strict=True))
         if in_all >= 2 * _LEAST_SOUND:
@@ -204,11 +235,9 @@ class EchoJudge:
         if heard.sum() < 2 * _LEAST_SOUND:
             self._unanswered += 1
             return self._share
-        if self._unanswered < _ANSWER and self._doubt:
-            self._doubt -= 1
-            self._share = 1.0
-        else:
-            self._share = 0.0
+        doubtful = self._doubt > 0 and self._unanswered < _ANSWER
+        self._doubt -= doubtful
+        self._share = 1.0 if doubtful else 0.0
         return self._share
 
 
@@ -222,27 +251,33 @@ class _Path:
         self._frames = 0
         "With sound of ours, from which these are known."
 
-    def learn(self, ours: Rows, mic: Rows, noise: Rows) -> None:
-        """Compare what was heard with what was played, from `_LAGS` frames before it on to its end."""
+    def learn(self, ours: Rows, mic: Rows, noise: Rows) -> bool:
+        """Compare what was heard with what was played, from `_LAGS` frames before it on to its end.
+
+        Tell whether there is no need to look at less of it.
+        """
         span = len(mic)
         peak = ours.max(axis=0)
         ours = np.maximum(ours, peak - _RANGE_DB)
         sounding = int(np.count_nonzero((ours > peak - _NEAR_PEAK_DB).any(axis=1)))
         if sounding < _LEAST_FRAMES or span < _LEAST_FRAMES:
-            return
+            return True
         likeness = _likeness(ours, np.maximum(mic, noise + 3))
         best = int(likeness.argmax())
         begun = max(0.0, 1 - (min(sounding, span) - _LEAST_FRAMES) / (_SPAN - _LEAST_FRAMES))
         least = _ALIKE + begun * (_ALIKE_AT_FIRST - _ALIKE)
         if self.lag is not None:
             played = ours[_LAGS - self.lag :][:span]
-            if likeness[self.lag] >= likeness[best] - 0.05 or _explains(played + self.gain, mic, noise):
+            explained = _explains(played + self.gain, mic, noise)
+            if explained or (span > _BRIEF and likeness[self.lag] >= likeness[best] - 0.05):
                 self._adjust(_gains(played, mic), bool(likeness[self.lag] >= least))
-                return
+                return explained
         played = ours[_LAGS - best :][:span]
         gain = _gains(played, mic)
-        if likeness[best] >= least and _explains(played + gain, mic, noise):
+        found = bool(likeness[best] >= least and _explains(played + gain, mic, noise))
+        if found:
             self.lag, self.gain, self._frames = best, gain, sounding
+        return found
 
     def _adjust(self, gain: Rows, alike: bool) -> None:
         """An echo is never louder than what is heard, and as loud where nothing else is."""
@@ -275,9 +310,6 @@ class _Noise:
             self._power += 0.3 * (10 ** (row / 10) - self._power)
             over = 10 * np.log10(self._power) + _FLOOR_DB - self.floor
             self.floor = self.floor + np.where(over < 0, _NOISE_FALL * over, np.minimum(over, _NOISE_RISE_DB))
-
-    def audible(self, rows: Rows) -> Rows:
-        return _audible(rows, self.floor)
 
 
 def _append(rows: Rows, new: Rows) -> None:
