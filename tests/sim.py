@@ -129,6 +129,10 @@ class Sim:
     pulls: bool = True
     "Whether the caller's media is alive on the way out."
     lines: Lines = NO_LINES
+    connects_at: float | None = None
+    "When the caller is there; None: only what the caller does is looked at."
+    hears_until: float | None = None
+    "When the last of the caller's sound arrives."
     shouts: bool = False
     "The second and all later stretches of speech are 12 dB louder."
     recogniser: tuple[float, str] | None = None
@@ -151,6 +155,10 @@ class Sim:
         self._jitter = JitterBuffer(lambda payload: 960)
         self._ticks_left = 0
         self._ticks = 0
+        if (connects_at := self.connects_at) is not None:
+            self.at(connects_at, lambda: self.conversation.begin(connects_at))
+        if self.hears_until is not None:
+            self.at(self.hears_until, self._fall_silent)
         for at, event in self.client:
             self.at(at, lambda event=event: self._client(event))
 
@@ -203,6 +211,9 @@ class Sim:
         return sum(TICK for at, sound in self.heard if sound and start <= at < end)
 
     # The parts.
+
+    def _fall_silent(self) -> None:
+        self.deaf = True
 
     def _speak(self) -> None:
         talking = any(start <= self.now < end for start, end in self.speech)

@@ -62,22 +62,22 @@ def test_an_idle_call_is_warned_and_then_ended() -> None:
     idle = Idleness(IDLE)
     idle.begin(100.0)
     assert idle.next_timeout() == 150.0
-    assert idle.handle_timeout(149.9) is None
-    assert idle.handle_timeout(150.0) is Verdict.WARN
+    assert idle.handle_timeout(149.9, busy=False) is None
+    assert idle.handle_timeout(150.0, busy=False) is Verdict.WARN
     assert idle.next_timeout() == 160.0
-    assert idle.handle_timeout(159.9) is None
-    assert idle.handle_timeout(160.0) is Verdict.END
+    assert idle.handle_timeout(159.9, busy=False) is None
+    assert idle.handle_timeout(160.0, busy=False) is Verdict.END
     assert idle.next_timeout() is None
-    assert idle.handle_timeout(1_000.0) is None
+    assert idle.handle_timeout(1_000.0, busy=False) is None
 
 
 def test_a_word_after_the_warning_keeps_the_call_and_the_next_silence_is_warned_of_again() -> None:
     idle = Idleness(IDLE)
     idle.begin(0.0)
-    assert idle.handle_timeout(50.0) is Verdict.WARN
+    assert idle.handle_timeout(50.0, busy=False) is Verdict.WARN
     idle.act(55.0)
     assert idle.next_timeout() == 105.0
-    assert idle.handle_timeout(105.0) is Verdict.WARN
+    assert idle.handle_timeout(105.0, busy=False) is Verdict.WARN
 
 
 def test_nothing_is_idle_before_the_caller_is_there_or_after_the_end() -> None:
@@ -85,8 +85,8 @@ def test_nothing_is_idle_before_the_caller_is_there_or_after_the_end() -> None:
     idle.act(5.0)
     assert idle.next_timeout() is None
     idle.begin(10.0)
-    idle.handle_timeout(60.0)
-    idle.handle_timeout(70.0)
+    idle.handle_timeout(60.0, busy=False)
+    idle.handle_timeout(70.0, busy=False)
     idle.act(71.0)
     assert idle.next_timeout() is None
 
@@ -95,7 +95,7 @@ def test_a_call_may_be_idle_for_ever() -> None:
     idle = Idleness(IdleConfig(end_s=None))
     idle.begin(0.0)
     assert idle.next_timeout() is None
-    assert idle.handle_timeout(1e9) is None
+    assert idle.handle_timeout(1e9, busy=False) is None
 
 
 @given(st.lists(st.floats(0.1, 100)))
@@ -105,7 +105,7 @@ def test_a_call_without_acts_ends_whenever_it_is_looked_at(steps: list[float]) -
     idle.begin(now)
     for step in [*steps, 100.0, 100.0]:
         now += step
-        told += [verdict for verdict in [idle.handle_timeout(now)] if verdict]
+        told += [verdict for verdict in [idle.handle_timeout(now, busy=False)] if verdict]
     assert told == [Verdict.WARN, Verdict.END]
 
 

@@ -221,6 +221,13 @@ def test_a_user_item_always_has_the_key_of_its_transcript_and_never_its_pictures
     assert retrieved["item"]["content"] == [{"type": "input_audio", "transcript": "Hello."}]
 
 
+def test_a_silence_that_was_too_long_is_told_as_openai_does() -> None:
+    (told,) = encode(ev.TimeoutTriggered("item_7", 4_000, 9_020))
+    assert told["type"] == "input_audio_buffer.timeout_triggered"
+    assert (told["audio_start_ms"], told["audio_end_ms"], told["item_id"]) == (4_000, 9_020, "item_7")
+    assert_valid(told)
+
+
 def test_only_what_the_schema_lets_be_null_is_null() -> None:
     nullable = {
         "transcript", "previous_item_id", "tracing", "prompt", "include",

@@ -89,6 +89,8 @@ def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
     for record in records:
         now = record.get("t", 0.0)
         match record.get("in"):
+            case "begin":
+                conversation.begin(now)
             case "audio":
                 ear.sound = revive(record["sound"])
                 conversation.receive_audio(np.zeros(record["n"], np.int16), now)

@@ -45,6 +45,13 @@ class HearAside:
 
 
 @dataclass(frozen=True, slots=True)
+class HangUp:
+    """The call is of no use to anybody any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Notify:
     event: ServerEvent
 
@@ -58,4 +65,4 @@ class Mark:
     at: float
 
 
-Action = StartResponse | CancelResponse | SendAhead | StopAhead | HearAside | Notify | Mark
+Action = StartResponse | CancelResponse | SendAhead | StopAhead | HearAside | HangUp | Notify | Mark

@@ -11,13 +11,23 @@ confirmed speech while the floor is not idle is a barge-in. Everything late is d
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Literal, assert_never
 
 from . import events as ev
-from .actions import Action, CancelResponse, HearAside, Mark, Notify, SendAhead, StartResponse, StopAhead
-from .audio import RATE, Pcm
+from .actions import (
+    Action,
+    CancelResponse,
+    HangUp,
+    HearAside,
+    Mark,
+    Notify,
+    SendAhead,
+    StartResponse,
+    StopAhead,
+)
+from .audio import EMPTY, RATE, Pcm
 from .config import ConversationConfig
 from .draft import Budget, Draft
 from .ear import Ear, Sound
@@ -31,6 +41,7 @@ from .engine import (
     Routed,
     Sent,
     TextDelta,
+    TextPart,
     ThinkingDelta,
     ToolCall,
     TranscriptDelta,
@@ -39,9 +50,10 @@ from .engine import (
 from .errors import ClientEventError, EngineError, EngineLost, EngineRefused
 from .frames import Frame
 from .history import History, Item
-from .lines import NO_LINES, Lines
+from .lines import NO_LINES, Line, Lines
 from .overlap import Overlap, OverlapJudge, is_assent
 from .playout import Playout
+from .quiet import Idleness, Lull, Verdict
 from .recorder import Recorder, UserTurn
 from .response import Response, Stage
 from .transcripts import TranscriptEvent, Transcripts
@@ -55,11 +67,13 @@ from .turns import (
     TurnDetector,
     TurnEvent,
 )
+from .waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
 _ALMOST_OVER = RATE
 "An answer of which no more than this is left may be replied to already: one second."
+_IDLE = "Nobody has said anything for a long time."
 _SHORTEST_COMMIT = RATE // 10
 "OpenAI's own bound for a manual commit: 100 ms."
 
@@ -117,7 +131,18 @@ class Conversation:
         "The user has had no answer yet to what was committed: it was broken off unheard, or never asked for."
         self._last_user_item: str | None = None
         self._transcripts = Transcripts(self.history, config.watchdog.transcript_s)
+        self._lull = Lull(config.idle)
+        self._idle = Idleness(config.idle)
+        self._waiting = Waiting(config.waiting, EMPTY if lines.waiting is None else lines.waiting.pcm)
+        self._probable = _samples(config.overlap.duck_ms)
         self._audio_at = 0.0
+
+    def begin(self, now: float) -> None:
+        """The caller is there, and can hear: greet."""
+        self._idle.begin(now)
+        greeting = self._lines.greeting
+        if greeting is not None and self._response is None:
+            self._say(greeting, now, interruptible=self._config.greeting.interruptible)
 
     # What comes in.
 
@@ -132,6 +157,7 @@ class Conversation:
         self._weigh(sound, now)
         if self._turns.state is Speech.SPEAKING:
             self._cut_turn()
+        self._mind_silence(position, now)
         self._recorder.forget_before(self._oldest)
 
     def wants_frame(self, at: int) -> bool:
@@ -253,11 +279,13 @@ class Conversation:
                 self._interrupt(now, "client_cancelled")
             case _:  # pragma: no cover
                 assert_never(event)
+        self._user_acts(now)
 
     def pull_audio(self, samples: int, now: float) -> Pcm:
         """Return the next block for the caller, always full; what is handed out counts as heard."""
         was_started = self._playout.started
         pcm = self._playout.read(samples, now)
+        pcm = self._waiting.mix(pcm, now, wanted=self._awaited)
         self._ear.play(pcm)
         response = self._response
         if response is not None:
@@ -280,6 +308,7 @@ class Conversation:
         if self._playout.stance != "open" and now >= self._audio_at + self._config.turns.stall_s:
             self._set_stance("open")
         self._notify_transcripts(self._transcripts.handle_timeout(now))
+        self._mind_idleness(now)
         response = self._response
         if response is None or now < response.deadline(self._config.watchdog):
             return
@@ -299,6 +328,8 @@ class Conversation:
             due.append(self._audio_at + self._config.turns.stall_s)
         if self._response is not None:
             due.append(self._response.deadline(self._config.watchdog))
+        if (idle := self._idle.next_timeout()) is not None:
+            due.append(idle)
         return min(due, default=None)
 
     def next_action(self) -> Action | None:
@@ -361,6 +392,13 @@ class Conversation:
 
     def _submit(self, item_id: str, turn: UserTurn, draft: Draft | None, now: float) -> None:
         """Make a user item of a turn, and ask for the answer if it is not being made already."""
+        self._commit(item_id, turn, now)
+        detection = self.session.turn_detection
+        if detection is not None and detection.create_response and not self._owed:
+            spoken_until = now - (self._recorder.position - turn.end) / RATE
+            self._respond(ev.CreateResponse(), now, spoken_until, draft)
+
+    def _commit(self, item_id: str, turn: UserTurn, now: float) -> None:
         self._taken_back = None
         previous = self.history.append_user_turn(
             item_id, turn.pcm, turn.frames, at=turn.at, cuts=turn.cuts, serial=turn.serial
@@ -369,10 +407,6 @@ class Conversation:
         self._transcripts.expect(item_id, now)
         self._notify(ev.TurnCommitted(item_id, previous))
         self._notify_item(item_id, previous)
-        detection = self.session.turn_detection
-        if detection is not None and detection.create_response and not self._owed:
-            spoken_until = now - (self._recorder.position - turn.end) / RATE
-            self._respond(ev.CreateResponse(), now, spoken_until, draft)
 
     def _clear_input(self, end: int) -> None:
         self._end_speech(end)
@@ -420,8 +454,10 @@ class Conversation:
 
     @property
     def _interruptible(self) -> bool:
-        detection = self.session.turn_detection
-        return self._response is not None and detection is not None and detection.interrupt_response
+        detection, response = self.session.turn_detection, self._response
+        if response is None or detection is None:
+            return False
+        return detection.interrupt_response and response.interruptible
 
     def _is_aside(self) -> bool:
         """Tell whether speech that is over and was not confirmed asks for nothing.
@@ -454,6 +490,7 @@ class Conversation:
         If it goes on with the turn that is being answered, return where that began.
         """
         self._unconfirmed = False
+        self._user_acts(now)
         closed, self._closed = self._closed, None
         if closed is not None and self._goes_on_with(closed):
             self._take_back(closed, now)
@@ -562,7 +599,55 @@ class Conversation:
         window = _samples(self._config.turns.reopen_ms)
         if closed is not None and quiet and self.position - closed.decided > window:
             closed = self._closed = None
-        return self._turns.oldest if closed is None else min(closed.turn.start, self._turns.oldest)
+        starts = (self._turns.oldest, self._lull.start, None if closed is None else closed.turn.start)
+        return min(start for start in starts if start is not None)
+
+    # Silence.
+
+    def _user_acts(self, now: float) -> None:
+        """Somebody is there, and says or does something."""
+        self._lull.answer()
+        self._idle.act(now)
+
+    def _mind_silence(self, position: int, now: float) -> None:
+        """Ask the engine to go on if nobody has spoken for as long as the client says."""
+        detection = self.session.turn_detection
+        timeout_ms = None
+        if detection is not None and detection.create_response:
+            timeout_ms = detection.idle_timeout_ms
+        answered = self._responses > 0 and self.floor is Floor.IDLE
+        free = answered and self._turns.state is Speech.QUIET
+        start = self._lull.receive(position, self.position, free=free, timeout_ms=timeout_ms)
+        if start is None:
+            return
+        item_id = self._new_item_id()
+        self._notify(ev.TimeoutTriggered(item_id, _ms(start), _ms(self.position)))
+        self._commit(item_id, self._recorder.turn(self._lull.kept(start), self.position), now)
+        self._respond(ev.CreateResponse(), now, prompt=self._config.idle.nudge)
+
+    def _mind_idleness(self, now: float) -> None:
+        """Warn of the end of a call in which nothing happens, and then end it."""
+        response = self._response
+        busy = self._turns.state is Speech.SPEAKING or (response is not None and not response.own)
+        match self._idle.handle_timeout(now, busy=busy):
+            case Verdict.WARN:
+                self._notify(ev.CallEnding(_IDLE, round(self._config.idle.warn_s)))
+                if self._lines.warning is not None and response is None:
+                    self._say(self._lines.warning, now)
+            case Verdict.END:
+                self._notify(ev.CallEnding(_IDLE, 0))
+                self._actions.append(HangUp("nobody spoke"))
+
+    @property
+    def _awaited(self) -> bool:
+        """Whether the caller waits in silence for an answer that was to be spoken."""
+        response = self._response
+        return (
+            response is not None
+            and "audio" in response.modalities
+            and not self._playout.started
+            and self._turns.onset < self._probable
+        )
 
     # What the client asks for.
 
@@ -608,10 +693,12 @@ class Conversation:
         now: float,
         spoken_until: float | None = None,
         draft: Draft | None = None,
+        prompt: str = "",
     ) -> None:
         """Ask the engine for a response, or remember to once the floor is free.
 
-        A draft has been asked for already: what came of it so far is taken as if it came now.
+        A draft has been asked for already: what came of it so far is taken as if it came now. `prompt` is
+        for the engine alone, after what the user said.
         """
         if self._response is not None:
             self._wanted = create
@@ -624,20 +711,44 @@ class Conversation:
         response = Response(response_id, self._last_user_item, modalities, now, now)
         if spoken_until is not None:
             response.marks["speech_end"] = spoken_until
-        self._response = response
         self._owed = False
-        self._playout.begin()
-        self._mark(response, "turn_end", now)
-        self._set_floor(Floor.THINKING)
-        self._notify(ev.ResponseCreated(response.id, modalities))
+        self._take_up(response, now)
         # Makes room in the history for a draft too, as was made when it was sent.
         messages = self.history.messages(create.instructions or self.session.instructions)
+        if prompt:
+            messages = (*messages[:-1], replace(messages[-1], parts=(*messages[-1].parts, TextPart(prompt))))
         if asked is None:
             self._actions.append(StartResponse(response.id, self._request(create, messages)))
             return
         self._mark(response, "draft_used", now)
         for at, delta in asked.held:
             self.receive_delta(response.id, delta, at)
+
+    def _take_up(self, response: Response, now: float) -> None:
+        """The floor is the assistant's."""
+        self._response = response
+        self._playout.begin()
+        self._waiting.begin(now)
+        self._mark(response, "turn_end", now)
+        self._set_floor(Floor.THINKING)
+        self._notify(ev.ResponseCreated(response.id, response.modalities))
+
+    def _say(self, line: Line, now: float, *, interruptible: bool = True) -> None:
+        """Say one of our own lines, as an answer that no engine is asked for. The floor must be free."""
+        self._drop_draft(now)
+        spoken = len(line.pcm) > 0 and "audio" in self.session.output_modalities
+        self._responses += 1
+        modalities: ev.Modalities = ("audio",) if spoken else ("text",)
+        response = Response(
+            self._responses, None, modalities, now, now, own=True, interruptible=interruptible
+        )
+        self._take_up(response, now)
+        item = self._begin_reply(response)
+        samples = self._playout.write(line.pcm, now, learn=False) if spoken else 0
+        response.audio_seen = spoken
+        self.history.extend_reply(item, line.text, samples)
+        self._notify(ev.ReplyText(response.id, item, line.text))
+        self._end_generation("completed", now)
 
     def _request(
         self, create: ev.CreateResponse, messages: tuple[Message, ...], *, speculative: bool = False
@@ -746,6 +857,8 @@ class Conversation:
         response, self._response = self._response, None
         assert response is not None
         self._playout.stance = "open"
+        if not response.own:
+            self._idle.act(now)
         self._set_floor(Floor.IDLE)
         self._notify(response.timings(final=True))
         if self._wanted is not None:

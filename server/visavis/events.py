@@ -113,6 +113,15 @@ class TurnCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeoutTriggered:
+    """Nobody has spoken for long since the last answer: the silence becomes an item, and is answered."""
+
+    item_id: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class InputCleared:
     """Buffered speech was dropped: the client asked, or it was a cough."""
 
@@ -297,6 +306,7 @@ ServerEvent = (
     | SpeechBegan
     | SpeechEnded
     | TurnCommitted
+    | TimeoutTriggered
     | InputCleared
     | ItemAdded
     | ItemDone

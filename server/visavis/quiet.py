@@ -9,6 +9,9 @@ from enum import Enum, auto
 from .audio import RATE
 from .config import IdleConfig
 
+_MOST = 10 * RATE
+"Of a silence that is sent: ten seconds let the model hear what was no speech to us."
+
 
 class Lull:
     """The silence after an answer. Tell it of every block of the microphone."""
@@ -16,8 +19,18 @@ class Lull:
     def __init__(self, config: IdleConfig) -> None:
         self._most = config.max_nudges
         self._nudges = 0
+        self._end = 0
         self._start: int | None = None
         "Since when the floor has been free."
+
+    @property
+    def start(self) -> int | None:
+        """From where on the present silence must be kept; None if nobody would be asked."""
+        return None if self._start is None else self.kept(self._start)
+
+    def kept(self, start: int) -> int:
+        """Return from where on a silence that began at `start` is sent."""
+        return max(start, self._end - _MOST)
 
     def answer(self) -> None:
         """Note that the user said or asked for something: patience begins anew."""
@@ -29,6 +42,7 @@ class Lull:
         `free` is that nobody speaks and an answer was heard to its end, `timeout_ms` the client's setting.
         Whoever is told of the silence breaks it.
         """
+        self._end = end
         if not free or timeout_ms is None or self._nudges >= self._most:
             self._start = None
             return None
@@ -68,10 +82,16 @@ class Idleness:
             self._since = now
             self._warned = False
 
-    def handle_timeout(self, now: float) -> Verdict | None:
-        """Return what is due; each verdict comes once per silence."""
+    def handle_timeout(self, now: float, *, busy: bool) -> Verdict | None:
+        """Return what is due; each verdict comes once per silence.
+
+        `busy` is that somebody speaks or is answered just now, which counts as an act.
+        """
         due = self.next_timeout()
         if due is None or now < due:
+            return None
+        if busy:
+            self.act(now)
             return None
         if not self._warned:
             self._warned = True

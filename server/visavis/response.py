@@ -26,6 +26,9 @@ class Response:
     modalities: Modalities
     started_at: float
     last_delta_at: float
+    own: bool = False
+    "One of our own lines, said without an engine."
+    interruptible: bool = True
     stage: Stage = Stage.GENERATING
     delta_seen: bool = False
     audio_seen: bool = False

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from . import events as ev
-from .actions import CancelResponse, HearAside, Mark, Notify, SendAhead, StartResponse, StopAhead
+from .actions import CancelResponse, HangUp, HearAside, Mark, Notify, SendAhead, StartResponse, StopAhead
 from .audio import BLOCK, Pcm
 from .config import Config, SessionConfig
 from .conversation import Conversation
@@ -175,11 +175,16 @@ class Session:
                 self._send(self._protocol.encode_error(error))
 
     def channel_opened(self) -> None:
-        with self._feeding():
-            self._send(ev.SessionCreated(self._conversation.session))
+        with self._guarding():
+            # At once: what waits for the channel, such as the greeting, comes after it.
+            for text in self._protocol.encode(ev.SessionCreated(self._conversation.session)):
+                self._peer.send_message(text)
 
     def connected(self) -> None:
         logger.info("%s: media connected", self.call_id)
+        with self._feeding() as now:
+            self._trace.begin(now)
+            self._conversation.begin(now)
 
     def closed(self, reason: str) -> None:
         self.hang_up(reason)
@@ -224,6 +229,8 @@ class Session:
                     if self._ears is not None:
                         self._stop_hearing()
                         self._hearing = self._tasks.create_task(self._hear_aside(self._ears, action))
+                case HangUp(reason):
+                    self.hang_up(reason)
                 case Notify(event):
                     self._send(event)
                 case Mark():

@@ -64,6 +64,9 @@ class CallTrace:
         """Note what a fresh conversation needs to be the same as this one."""
         self._write("in", "start", 0.0, **settings)
 
+    def begin(self, now: float) -> None:
+        self._write("in", "begin", now)
+
     def audio(self, samples: int, now: float) -> None:
         if self._ear is not None:
             self._write("in", "audio", now, n=samples, sound=self._ear.last)

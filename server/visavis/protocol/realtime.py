@@ -111,6 +111,13 @@ class RealtimeProtocol:
                     "item_id": item_id,
                     "previous_item_id": previous,
                 }
+            case ev.TimeoutTriggered(item_id, start_ms, end_ms):
+                yield {
+                    "type": "input_audio_buffer.timeout_triggered",
+                    "audio_start_ms": start_ms,
+                    "audio_end_ms": end_ms,
+                    "item_id": item_id,
+                }
             case ev.InputCleared():
                 yield {"type": "input_audio_buffer.cleared"}
             case ev.ItemAdded(item, previous):
