@@ -12,7 +12,7 @@ import pytest
 from caller import Take
 from corpus import Call, Corpus, Echo, Insertion, Scene, Utterance
 from measure import Verdict, judge
-from peers.by_ear import answer_of, correct, tone_begins
+from peers.by_ear import answer_of, judge_by_ear, tone_begins
 from peers.processes import StartError, running, tree_cpu_s
 from peers.report import json_line, nothing, table
 from peers.scenes import choose, halves
@@ -61,7 +61,7 @@ def test_a_figure_that_was_not_seen_is_a_dash_and_has_no_ratio() -> None:
 def test_a_peer_that_could_not_be_called_has_no_column_but_a_reason() -> None:
     results = {"ours": figures(), "fastrtc": nothing() | {"failure": "it did not listen within 60 s"}}
     text = table(results, 3.0)
-    assert "| | Visavis |" in text
+    assert text.startswith("| | Visavis |\n")
     assert text.endswith("FastRTC: it did not listen within 60 s")
 
 
@@ -159,7 +159,7 @@ def take(scene: Scene, *sounds: tuple[float, Pcm], insertion_s: float | None = N
 
 
 def by_ear(scene: Scene, one: Take) -> Verdict:
-    return correct(judge(scene, "test", one), scene, one)
+    return judge_by_ear(scene, "test", one, None)
 
 
 INTERRUPTED = Scene(
@@ -216,6 +216,19 @@ def test_an_echo_that_ends_the_answer_is_a_false_barge_in() -> None:
     scene = Scene("echo", "echo", utterance(1.0), answer_s=1.5, echo=Echo(-10.0, 50.0, 1))
     assert by_ear(scene, take(scene, (1.5, SPEECH[: RATE // 2]))).false_barge_in
     assert not by_ear(scene, take(scene, (1.5, np.resize(SPEECH, RATE * 3 // 2)))).false_barge_in
+
+
+def test_what_still_answers_the_scene_before_cuts_in_on_nobody() -> None:
+    scene = Scene("plain", "plain", utterance(1.0))
+    late = np.resize(SPEECH, 2 * RATE)
+    one = take(scene, (0.3, late[: RATE // 2]), (1.9, late[: RATE // 2]))
+    one.utterance_at = RATE // 2  # said from 0.5 to 1.5
+    verdict = by_ear(scene, one)
+    assert not verdict.cut_ins
+    assert verdict.start_ms == pytest.approx([400], abs=40)
+    one = take(scene, (0.7, late[: RATE // 2]), (1.9, late[: RATE // 2]))
+    one.utterance_at = RATE // 2
+    assert by_ear(scene, one).cut_ins == ["audible"]
 
 
 # The choice of scenes

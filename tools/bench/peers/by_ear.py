@@ -5,14 +5,16 @@ as the one to an interruption are a tone, told from speech by its steady level; 
 heard whole, what was heard must be whole answers.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from caller import AUDIBLE_DBFS, SHORT_ANSWER_S, Take
 from corpus import Scene
-from measure import CUT_S, Verdict, sounds
+from measure import CUT_S, Asked, Verdict, judge, sounds
 
-from visavis.audio import BLOCK, RATE, Pcm
+from visavis.audio import BLOCK, RATE, SILENCE_DBFS, Pcm
 
 BLOCK_S = BLOCK / RATE
 TONE_DBFS, TONE_HZ = -26.0, 700.0
@@ -31,14 +33,26 @@ def answer_of(seconds: float, speech: Pcm) -> Pcm:
     return np.rint(amplitude * np.sin(2 * np.pi * TONE_HZ / RATE * np.arange(count))).astype(np.int16)
 
 
-def correct(verdict: Verdict, scene: Scene, take: Take) -> Verdict:
-    """Put right in a verdict what cannot be seen in silences; the same for all servers."""
+def judge_by_ear(scene: Scene, voice: str, take: Take, asked: Sequence[Asked] | None) -> Verdict:
+    """Judge a scene and put right what cannot be seen in silences; the same for all servers."""
+    onset = take.said(take.utterance_at + scene.utterance.onset)
+    take = replace(take, heard=_without_leftover(take.heard, onset))
+    verdict = judge(scene, voice, take, asked)
     insertion = scene.insertion
     if insertion is not None and insertion.yields and take.insertion_at is not None:
         _correct_barge_in(verdict, scene, take, take.insertion_at)
     elif scene.echo is not None or (insertion is not None and take.insertion_at is not None):
         verdict.false_barge_in |= not _is_whole(take, scene.answer_s)
     return verdict
+
+
+def _without_leftover(heard: list[tuple[float, float]], onset: float) -> list[tuple[float, float]]:
+    """Silence what began before the scene's first word: it answers something of the scene before."""
+    left = [(start, stop) for start, stop in sounds(heard) if start < onset]
+    return [
+        (at, SILENCE_DBFS if any(start <= at <= stop for start, stop in left) else level)
+        for at, level in heard
+    ]
 
 
 def _correct_barge_in(verdict: Verdict, scene: Scene, take: Take, at: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from caller import ScenePlayer
 from lanes import given
-from measure import Verdict, judge, summary
+from measure import Verdict, summary
 
 from visavis.audio import Pcm
 from visavis.config import RtcConfig
@@ -19,7 +19,7 @@ from visavis.errors import CallError
 from visavis.rtc import OutgoingPeer
 
 from . import report
-from .by_ear import answer_of, correct
+from .by_ear import answer_of, judge_by_ear
 from .contestants import Contestant, Negotiate, serving
 from .processes import Server, StartError
 from .scenes import Spoken
@@ -27,7 +27,7 @@ from .scenes import Spoken
 CONNECT_S = 10.0
 LEAD_S = 0.4
 "After connecting, before the CPU is first looked at: the silence before the first word."
-ROUND_S = 100.0
+ROUND_S = 68.0
 "A call that takes longer is ended, and what it leaves out is told."
 
 
@@ -122,7 +122,7 @@ async def call(
         await peer.aclose()
     asked = given(folder)
     for (scene, voice), take in zip(scenes, player.takes, strict=False):
-        result.verdicts.append(correct(judge(scene, voice, take, asked or None), scene, take))
+        result.verdicts.append(judge_by_ear(scene, voice, take, asked or None))
     if player.down is not None:
         raise CallError(f"the call was lost: {player.down}")
     if left := len(scenes) - len(player.takes):

@@ -97,14 +97,10 @@ async def _drain(stdout: asyncio.StreamReader) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the process and what is left of its session, which is its own."""
-    if process.returncode is None:
-        process.terminate()
-        try:
+    """End the process and what it started: they are a session of their own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
