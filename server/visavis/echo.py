@@ -7,6 +7,7 @@ powers in bands can be compared. What is louder, in many bands, than the echo ca
 from collections import deque
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from .audio import BLOCK, Pcm
@@ -40,15 +41,15 @@ _LOST = 100
 "Blocks after which those of the microphone that have not come will not come."
 _AWAKE = 75
 "Blocks after the last sound of ours in which something of it may come back."
-_BEFORE = 16
-"Blocks of the microphone from before our first sound: they show the noise of the room."
+_BEFORE = 50
+"Blocks of the microphone from before our first sound: their quietest quarter shows the noise of the room."
 
 _DECAY_DB = 1.5
 "By which the sound in a room falls in a frame: 60 dB in 0.4 s."
 _NOISE_FALL, _NOISE_RISE_DB = 0.1, 0.03
 "The noise floor follows what is quieter fast, and rises by 3 dB in a second."
-_FLOOR_DB, _QUIETER_DB = 2.0, 5.0
-"By which the mean of noise is above that floor, and above the mean of its quieter half."
+_FLOOR_DB, _QUIETEST_DB = 2.0, 6.0
+"By which the mean of noise is above that floor, and above the mean of its quietest quarter."
 
 _LEARN_EVERY = 5
 "Blocks between two looks for delay and gains."
@@ -76,7 +77,7 @@ _MASKED, _MASK_DB = 50, 20.0
 "Over so many frames, and so far below the echo's loudest, a band is as good as silent."
 _MEMORY = 4
 "Blocks that are judged together."
-_OURS, _FOREIGN = 0.08, 0.25
+_OURS, _FOREIGN = 0.07, 0.23
 "Share of the bands' excess: echoes alone have less than the one, a caller mostly more than the other."
 _ANSWER = 50
 "Blocks of ours without any sound after which there is no echo to be expected: 1 s."
@@ -129,7 +130,7 @@ class EchoJudge:
 
     def play(self, pcm: Pcm) -> None:
         """Note one block of 480 samples that goes out to the caller now."""
-        self._ahead = self._ahead + 1 if self._ahead < _STALL else 0
+        self._ahead = min(self._ahead + 1, _STALL)
         if pcm.any():
             if not self._asleep_in:
                 self._begin()
@@ -157,7 +158,7 @@ class EchoJudge:
 
     def _advance(self) -> bool:
         """Count a block of the microphone; tell whether one of ours is missing before it."""
-        self._ahead -= 1
+        self._ahead = self._ahead - 1 if self._ahead < _STALL else 0
         late = self._ahead < -_SLACK
         self._ahead += late
         self._least_ahead = min(self._least_ahead, self._ahead)
@@ -179,20 +180,18 @@ class EchoJudge:
         self._our_spectra, self._mic_spectra = _Spectra(), _Spectra()
         self._ours = np.full((_SPAN + _LAGS + 2 * (_STALL + 1), _BANDS), _QUIET)
         "What was played, with the decay of a room."
-        self._mic = np.full((_SPAN, _BANDS), _QUIET)
         self._received = 0
         "Blocks since we began."
         self._recent: deque[tuple[float, float]] = deque(maxlen=_MEMORY)
         "Of the newest blocks, the bands that are foreign and those that are heard."
         self._share = 0.0
         "It stays in silence, since detectors of speech lag behind the sound."
-        if self._early:
-            rows = np.concatenate([self._mic_spectra.receive(pcm) for pcm in self._early])
-            self._early.clear()
-            self._noise.begin(rows)
-            _append(self._mic, rows)
-        sounds = _audible(self._mic[-_BEFORE:], self._noise.floor).sum(axis=1)
-        self._doubt = _DOUBT if sounds.max() < _LEAST_SOUND else 0
+        early = self._mic_spectra.receive(np.concatenate((_SILENCE, *self._early)))[2:]
+        self._early.clear()
+        self._noise.begin(early)
+        self._mic = np.concatenate((np.full((_SPAN, _BANDS), _QUIET), early))[-_SPAN:]
+        sounds = _audible(early[-_BRIEF:], self._noise.floor).sum(axis=1)
+        self._doubt = _DOUBT if sounds.max(initial=0.0) < _LEAST_SOUND else 0
         "Blocks of sound that are taken for echo although none is known."
 
     def _note(self, pcm: Pcm) -> None:
@@ -219,10 +218,10 @@ class EchoJudge:
             return self._doubtful(_audible(mic, floor))
         rows = self._played(4, self._path.lag - 1)
         near = np.maximum(np.maximum(rows[:-2], rows[1:-1]), rows[2:])
+        heard = _audible(mic, floor)
         loudest = self._played(_MASKED, self._path.lag).max(axis=0)
         floor = np.maximum(floor, loudest + self._path.gain - _MASK_DB)
-        heard = _audible(mic, floor)
-        foreign = heard * _excess(mic, near + self._path.gain, floor)
+        foreign = _audible(mic, floor) * _excess(mic, near + self._path.gain, floor)
         self._recent.append((float(foreign.sum()), float(heard.sum())))
         unexplained, in_all = map(sum, zip(*self._recent, strict=True))
         if in_all >= 2 * _LEAST_SOUND:
@@ -298,9 +297,10 @@ class _Noise:
         "Smoothed over 50 ms."
 
     def begin(self, rows: Rows) -> None:
-        """Take what was heard while nothing was played, of which the quieter half is taken for noise."""
-        quieter = np.sort(rows, axis=0)[: 1 + len(rows) // 2]
-        floor = quieter.mean(axis=0) + _QUIETER_DB
+        """Take what was heard while nothing was played, of which the quietest is taken for noise."""
+        if not len(rows):
+            return
+        floor = np.sort(rows, axis=0)[: 1 + len(rows) // 4].mean(axis=0) + _QUIETEST_DB
         self._power = 10 ** (floor / 10)
         self.floor = np.minimum(floor, self.floor) if self._begun else floor
         self._begun = True
@@ -371,10 +371,10 @@ class _Spectra:
         self._before: Pcm = np.zeros(_FRAME, np.int16)
 
     def receive(self, pcm: Pcm) -> Rows:
-        """Return the two rows of a block."""
+        """Return the two rows of each block."""
         sound: Pcm = np.concatenate((self._before, pcm))
         self._before = sound[-_FRAME:]
-        spectra = np.fft.rfft(np.stack((sound[:BLOCK], sound[_FRAME:])) * _WINDOW)
+        spectra = np.fft.rfft(sliding_window_view(sound, BLOCK)[::_FRAME] * _WINDOW)
         power = spectra.real**2 + spectra.imag**2
         bands = np.add.reduceat(power, _EDGES, axis=1)[:, :_BANDS] / _SCALE
         return np.asarray(np.maximum(_QUIET, 10 * np.log10(bands + 1e-3)))
