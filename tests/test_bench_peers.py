@@ -237,7 +237,8 @@ def test_what_still_answers_the_scene_before_cuts_in_on_nobody() -> None:
 def scenes(voice: str) -> Call:
     made = [Scene(f"{voice} {k}", "pause", utterance(1.0)) for k in range(9)]
     stops = [Scene(f"{voice} {k}", "interruption", utterance(1.0)) for k in range(9)]
-    return Call(voice, (Scene("too long", "pause", utterance(1.9)), *made, *stops))
+    over_echo = Scene("over echo", "interruption", utterance(1.0), echo=Echo(-10.0, 50.0, 1))
+    return Call(voice, (Scene("too long", "pause", utterance(1.9)), over_echo, *made, *stops))
 
 
 def test_all_servers_are_played_the_same_scenes_of_all_voices() -> None:
@@ -245,9 +246,15 @@ def test_all_servers_are_played_the_same_scenes_of_all_voices() -> None:
     chosen = choose(material, RATE // 4, 1)  # at which rate 1.9 s of sound are 7.6
     assert chosen == choose(material, RATE // 4, 1)
     assert {voice for _, voice in chosen} == set("abc")
-    assert all(scene.name != "too long" for scene, _ in chosen)
+    assert not {"too long", "over echo"} & {scene.name for scene, _ in chosen}
     kinds = [scene.kind for scene, _ in chosen]
     assert (kinds.count("pause"), kinds.count("interruption")) == (7, 6)
+
+
+def test_robots_speak_only_what_is_left() -> None:
+    material = Corpus((scenes("deep"), scenes("people")), SPEECH, ())
+    assert {voice for _, voice in choose(material, RATE // 4, 1)} == {"people"}
+    assert {voice for _, voice in choose(material, RATE // 4, 1, 2.0)} == {"people", "deep"}
 
 
 def test_the_two_rounds_share_the_scenes_evenly() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from caller import ScenePlayer
+from caller import MISSED_S, Phase, ScenePlayer
 from lanes import given
 from measure import Verdict, summary
 
@@ -27,7 +27,9 @@ from .scenes import Spoken
 CONNECT_S = 10.0
 LEAD_S = 0.4
 "After connecting, before the CPU is first looked at: the silence before the first word."
-ROUND_S = 68.0
+LATE_S = 4.5
+"An answer counts as missed before, but pipecat's comes after 3.5 s: not into the next scene, please."
+ROUND_S = 75.0
 "A call that takes longer is ended, and what it leaves out is told."
 
 
@@ -63,7 +65,7 @@ class Result:
 
 
 class Player(ScenePlayer):
-    """Also tells when the call stands, and when it falls."""
+    """Also tells when the call stands and when it falls, and waits for late answers."""
 
     def __init__(self, *arguments: Any) -> None:  # the base's
         super().__init__(*arguments)
@@ -73,6 +75,15 @@ class Player(ScenePlayer):
     @property
     def done(self) -> bool:
         return self.over or self.down is not None
+
+    def _step(self, now: float) -> None:
+        waits = self._phase is Phase.WAITING and self._quiet_since <= self._phase_since
+        if not waits or now - self._phase_since >= LATE_S:
+            super()._step(now)
+
+    def _settling(self) -> float:
+        wait_s = super()._settling()
+        return LATE_S if wait_s > MISSED_S else wait_s
 
     def connected(self) -> None:
         self.up.set()

@@ -1,9 +1,12 @@
-"""Which scenes of the corpus are played: a few of each kind, all voices in turn, the same for all servers."""
+"""Which scenes of the corpus are played: a few of each kind, the voices in turn, the same for all servers.
+
+Robots speak only where nobody else can: smart-turn has learned from people, and waits for more from robots.
+"""
 
 import random
 from collections.abc import Sequence
 
-from corpus import Corpus, Scene
+from corpus import ESPEAK, Corpus, Scene
 
 Spoken = tuple[Scene, str]
 "A scene and whose voice it has."
@@ -19,12 +22,16 @@ def choose(corpus: Corpus, rate: int, seed: int, scale: float = 1.0) -> list[Spo
     rng = random.Random(seed)
     chosen: list[Spoken] = []
     for kind, share in SHARES.items():
-        by_voice = [
-            [(scene, call.voice) for scene in call.scenes if scene.kind == kind and _fits(scene, rate)]
-            for call in corpus.calls
-        ]
-        rng.shuffle(by_voice)
-        chosen += _in_turn(by_voice)[: max(1, round(share * scale))]
+        people, robots = (
+            [
+                [(scene, call.voice) for scene in call.scenes if scene.kind == kind and _fits(scene, rate)]
+                for call in corpus.calls
+                if (call.voice in ESPEAK) == robotic
+            ]
+            for robotic in (False, True)
+        )
+        rng.shuffle(people)
+        chosen += (_in_turn(people) + _in_turn(robots))[: max(1, round(share * scale))]
     rng.shuffle(chosen)
     return chosen
 
@@ -42,6 +49,9 @@ def halves(scenes: Sequence[Spoken]) -> tuple[list[Spoken], list[Spoken]]:
 
 
 def _fits(scene: Scene, rate: int) -> bool:
+    # Over an echo, a server that takes it for the caller has no answer left to interrupt.
+    if scene.kind == "interruption" and scene.echo is not None:
+        return False
     return scene.answered and len(scene.utterance.pcm) <= LONGEST_S * rate
 
 
