@@ -86,6 +86,8 @@ class EarConfig:
     "after so long: by then it has noticed most ends itself, and hears speech that the noise covers."
     silence: float = 0.05
     "The most that the probability of speech is in such a silence."
+    voiced: float = 0.35
+    "Probability from which a block counts for melody: what keeps a turn going by default."
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,10 @@ class TurnConfig:
     "But not if more than so much of the answer was heard: then it is an interruption."
     stall_s: float = 1.5
     "A speaking caller whose packets stop for so long has ended the turn."
+    smart_turn: Path | None = None
+    "ONNX file of a smart-turn v3 model that is asked too, or `bundled`: that of the package pipecat-ai."
+    smart_turn_at_ms: tuple[int, ...] = (80, 200, 400, 700)
+    "Silences at which it is asked: its verdict changes as silence grows (.11 at 200 ms, .96 at 400 ms)."
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
 
 
