@@ -13,8 +13,8 @@ Spoken = tuple[Scene, str]
 
 SHARES = {"pause": 7, "interruption": 6, "echo": 1, "backchannel": 1, "cough": 1, "keyboard": 1}
 "Scenes of each kind in a run: what fits two minutes a server."
-LONGEST_S = 5.5
-"Of an utterance."
+LONGEST_S = 6.5
+"Of all that the caller says in a scene."
 
 
 def choose(corpus: Corpus, rate: int, seed: int, scale: float = 1.0) -> list[Spoken]:
@@ -52,7 +52,8 @@ def _fits(scene: Scene, rate: int) -> bool:
     # Over an echo, a server that takes it for the caller has no answer left to interrupt.
     if scene.kind == "interruption" and scene.echo is not None:
         return False
-    return scene.answered and len(scene.utterance.pcm) <= LONGEST_S * rate
+    said = len(scene.utterance.pcm) + (len(scene.insertion.utterance.pcm) if scene.insertion else 0)
+    return scene.answered and said <= LONGEST_S * rate
 
 
 def _in_turn(groups: Sequence[Sequence[Spoken]]) -> list[Spoken]:
