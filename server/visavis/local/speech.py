@@ -11,7 +11,7 @@ import numpy as np
 
 from ..audio import EMPTY, RATE, Pcm, from_float, resample
 from ..errors import EngineLost, ModelError
-from . import tongues
+from . import pauses, tongues
 from .stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ class Speaker:
         return self._others | {tongues.ENGLISH}
 
     async def say(self, text: str, language: str, caller: str) -> Pcm:
-        """Speak a clause; a language without a voice is read by the English one.
+        """Speak a clause, its pauses as `pauses.fit` has them; a language without a voice is read by the
+        English one.
 
         Cancelling returns at once; the English voice ends its clause, espeak-ng is killed. Raises
         EngineLost.
@@ -74,8 +75,10 @@ class Speaker:
         if not text:
             return EMPTY
         if language in self._others and not tongues.looks_english(text):
-            return await _espeak(text, language)
-        return await self._stage.run(caller, lambda _: self._speak_english(text))
+            pcm = await _espeak(text, language)
+        else:
+            pcm = await self._stage.run(caller, lambda _: self._speak_english(text))
+        return pauses.fit(pcm, text)
 
     def _speak_english(self, text: str) -> Pcm:
         try:
