@@ -276,6 +276,13 @@ def test_a_recogniser_that_is_late_brings_the_remark_back():
     assert sum(isinstance(action, HearAside) for _, action in sim.log) == 1
 
 
+def test_a_recogniser_that_is_later_than_the_answer_brings_the_remark_back_too():
+    reply = Reply(seconds=5.0)
+    sim = Sim(speech=[(1.0, 2.5), (6.0, 6.3)], replies=[reply, Reply()], recogniser=(3.5, "Go back")).run(20)
+    assert not sim.events(ev.PlayoutCleared)
+    assert user_turns(sim) == [pytest.approx(1.5, abs=0.05), pytest.approx(0.3, abs=0.05)]
+
+
 def test_the_word_on_an_older_remark_changes_nothing():
     sim = Sim(speech=[(1.0, 2.5), (6.0, 6.3)], replies=[LONG]).run(9)
     sim.conversation.receive_text(12345, "something else", sim.now)

@@ -27,7 +27,7 @@ slow='slow or models or browser or people or loopback'
 timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "not ($slow)" \
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
 core=
-for module in ahead audio conceal conversation frames history jitter limits playout spoken talker tape turns vad; do
+for module in ahead audio conceal conversation conversation_silence frames history jitter limits overlap playout spoken talker tape turn_taking turns vad; do
     core="$core tests/test_$module.py"
 done
 # shellcheck disable=SC2086 # a list of files

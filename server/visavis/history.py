@@ -116,6 +116,7 @@ class History:
         self._config = config
         self._call_id = call_id
         self._serial = 0
+        self._named = 0
         self._entries: list[_Entry] = []
 
     @property
@@ -125,6 +126,20 @@ class History:
     def get(self, item_id: str) -> Item | None:
         entry = self._find(item_id)
         return entry.item if entry is not None else None
+
+    def item(self, item_id: str) -> Item:
+        """Return an item that is known to be there."""
+        item = self.get(item_id)
+        assert item is not None
+        return item
+
+    def new_item_id(self) -> str:
+        """Give an id that no item has: clients name items too."""
+        while True:
+            self._named += 1
+            item_id = f"item_{self._call_id}_{self._named}"
+            if self.get(item_id) is None:
+                return item_id
 
     def previous_id(self, item_id: str) -> str | None:
         """Return the id of the item before this one, None for the first."""

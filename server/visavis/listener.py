@@ -1,0 +1,422 @@
+"""The user's side of the talk: turns, what they are sent as, and who has the floor when both speak. Sans-I/O.
+
+Whoever speaks while the assistant does gets the floor by degrees: as the evidence grows the answer is heard
+softer, waits, and is cut. Speech that follows a turn at once belongs to that turn.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from . import events as ev
+from .actions import HearAside, SendAhead, StopAhead
+from .audio import RATE, Pcm
+from .config import ConversationConfig, TurnDetection
+from .draft import Draft
+from .ear import Ear, Sound
+from .endpoint import endpointer_for
+from .engine import Request
+from .frames import Frame
+from .history import History
+from .outbox import Outbox
+from .overlap import Overlap, OverlapJudge, is_assent
+from .recorder import Recorder, UserTurn
+from .speaker import Speaker
+from .transcripts import Transcripts
+from .turns import (
+    Speech,
+    SpeechDropped,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechStopped,
+    TurnDetector,
+    TurnEvent,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    """A turn that was submitted a moment ago."""
+
+    item_id: str
+    turn: UserTurn
+    decided: int
+    "Position of the microphone when it was taken for over."
+
+
+class Listener:
+    """Hears the user, submits turns, and lets the assistant give way. `now` is monotonic seconds.
+
+    Positions are samples of the microphone at 24 kHz.
+    """
+
+    def __init__(
+        self,
+        config: ConversationConfig,
+        call_id: str,
+        ear: Ear,
+        history: History,
+        transcripts: Transcripts,
+        outbox: Outbox,
+        speaker: Speaker,
+    ) -> None:
+        self.speech_item: str | None = None
+        "The id that the client was told for the speech now going on: its item will have it."
+        self.user_spoke = False
+        "Speech was confirmed since this was last set to False."
+        self._call_id = call_id
+        self._ear = ear
+        self._history = history
+        self._transcripts = transcripts
+        self._outbox = outbox
+        self._speaker = speaker
+        self._turns = TurnDetector(config.turns, config.session.turn_detection, endpointer_for)
+        self._recorder = Recorder(config, history)
+        self._overlap = OverlapJudge(config.overlap)
+        self._unconfirmed = False
+        "The speech now going on may still turn out to be a cough."
+        self._submitted: _Submitted | None = None
+        "The last turn, as long as the user may turn out to go on with it."
+        self._taken_back: UserTurn | None = None
+        "The beginning of the turn that goes on, which had been submitted already."
+        self._aside: UserTurn | None = None
+        "A word said while the assistant spoke, until it is known that it asked for nothing."
+        self._audio_at = 0.0
+        self._stall_s = config.turns.stall_s
+        self._min_voiced = _samples(config.turns.min_voiced_ms)
+        self._reopen = _samples(config.turns.reopen_ms)
+        self._reopen_heard = _samples(config.turns.reopen_heard_ms)
+        self._longest_reopened = _samples(config.turns.max_turn_ms) // 2
+        self._duck = _samples(config.overlap.duck_ms)
+        self._let_go = _samples(config.overlap.let_go_ms)
+
+    @property
+    def position(self) -> int:
+        """Samples received so far."""
+        return self._recorder.position
+
+    @property
+    def speaking(self) -> bool:
+        """Whether a turn goes on."""
+        return self._turns.state is Speech.SPEAKING
+
+    @property
+    def probably_speaking(self) -> bool:
+        """Whether there is enough voice to give way to."""
+        return self._turns.onset >= self._duck
+
+    # What comes in.
+
+    def receive_audio(self, pcm: Pcm, now: float, *, keep_from: int | None) -> None:
+        """Take the next block of the microphone. Sound from `keep_from` on is kept for `record`."""
+        position = self.position
+        self._recorder.append(pcm)
+        self._audio_at = now
+        sound = Sound(0.0) if self._detection is None else self._ear.receive(pcm)
+        for event in self._turns.receive(position, len(pcm), sound.speech, sound.finality):
+            self._receive_turn_event(event, now)
+        self._weigh(sound, now)
+        if self.speaking:
+            self._cut_turn()
+        oldest = self._oldest()
+        self._recorder.forget_before(oldest if keep_from is None else min(oldest, keep_from))
+
+    def wants_frame(self, at: int) -> bool:
+        """Tell whether the camera's picture at this position should be converted and given."""
+        return self._recorder.sampler.wants(at)
+
+    def receive_frame(self, frame: Frame) -> None:
+        self._recorder.sampler.receive(frame)
+
+    def play(self, pcm: Pcm) -> None:
+        """Note what goes out to the caller: some of it may come back."""
+        self._ear.play(pcm)
+
+    def receive_draft(self, draft: Draft) -> None:
+        """Take what the engine heard of a turn that may be over."""
+        if draft.transcript:
+            self._turns.receive_text(draft.turn.end, draft.transcript)
+
+    def receive_text(self, end: int, text: str, now: float) -> None:
+        """Take what a recogniser made of what `HearAside` asked for."""
+        if not text.strip() or is_assent(text):
+            return
+        evidence, aside = self._turns.evidence, self._aside
+        if self._unconfirmed and evidence is not None and evidence.position - evidence.silence == end:
+            self._take_floor(now)
+        elif aside is not None and aside.end == end:
+            self._aside = None
+            if self._interruptible and self._speaker.response is not None:
+                self._speaker.barge_in(self._speaker.response, now)
+            self._submit(self._history.new_item_id(), aside, None, now)
+
+    def reconfigure(self, detection: TurnDetection | None) -> None:
+        """Take new settings, from the next block on."""
+        self._turns.reconfigure(detection)
+        self._ear.reset()
+
+    def commit(self, now: float) -> bool:
+        """End the turn here because the client says so; False if there is none."""
+        stopped = self._turns.commit()
+        if stopped is not None:
+            self._receive_turn_event(stopped, now)
+        return stopped is not None
+
+    @property
+    def buffered(self) -> int:
+        """Samples that a commit would submit at most."""
+        return self.position - self._turns.oldest
+
+    def clear(self, now: float) -> None:
+        """Forget what was said since the last turn, because the client says so."""
+        dropped = self._turns.clear()
+        if dropped is not None:
+            self._receive_turn_event(dropped, now)
+        else:
+            self._outbox.notify(ev.InputCleared())
+
+    def look(self) -> tuple[Frame, ...]:
+        """Return what is seen now."""
+        return self._recorder.sampler.take(self.position, self.position)
+
+    def record(self, item_id: str, start: int, now: float) -> None:
+        """Make a user item of what was heard from `start` to now, though nobody spoke."""
+        self._commit(item_id, self._recorder.turn(start, self.position), now)
+
+    # Time.
+
+    def handle_timeout(self, now: float) -> None:
+        """Let no turn wait for a microphone that has fallen silent."""
+        if now < self._audio_at + self._stall_s:
+            return
+        ended = self._turns.end("stalled")
+        if ended is not None:
+            self._receive_turn_event(ended, now)
+        self._speaker.set_stance("open")
+
+    def next_timeout(self) -> float | None:
+        """Return when `handle_timeout` is next due, None if nothing is waited for."""
+        waits = self.speaking or self._speaker.yielding
+        return self._audio_at + self._stall_s if waits else None
+
+    # Turns.
+
+    @property
+    def _detection(self) -> TurnDetection | None:
+        return self._speaker.session.turn_detection
+
+    def _receive_turn_event(self, event: TurnEvent, now: float) -> None:
+        match event:
+            case SpeechStarted():
+                self._recorder.begin(event.at)
+                self.speech_item = self._history.new_item_id()
+                self._outbox.notify(ev.SpeechBegan(self.speech_item, ms(event.at)))
+                self._unconfirmed = True
+            case SpeechPaused():
+                self._ask_in_advance(event, now)
+            case SpeechResumed():
+                self._speaker.drop_draft(now)
+            case SpeechStopped():
+                self._end_turn(event, now)
+            case SpeechDropped():
+                self._speaker.drop_draft(now)
+                self._stop_ahead()
+                self._unconfirmed = False
+                self._clear_input(event.end)
+                if self._taken_back is not None:
+                    self._submit(self._history.new_item_id(), self._taken_back, None, now)
+                elif self._speaker.owed:
+                    self._speaker.respond(ev.CreateResponse(), now)
+            case _:  # pragma: no cover
+                assert_never(event)
+
+    def _end_turn(self, event: SpeechStopped, now: float) -> None:
+        """Submit what was said, unless it was but a word of assent; a short interruption is known here."""
+        start = event.start
+        if self._unconfirmed:
+            if event.reason == "silence" and self._is_aside:
+                self._put_aside(event, now)
+                return
+            reopened = self._confirm(now)
+            start = event.start if reopened is None else reopened
+        draft = self._speaker.take_draft(start, event.end, now)
+        turn = self._recorder.turn(start, event.end) if draft is None else draft.turn
+        self._stop_ahead()
+        self._speaker.owed = event.reason == "too_long"  # it goes on, and then all of it is answered
+        item_id = self._end_speech(event.end) or self._history.new_item_id()
+        self._submit(item_id, turn, draft, now)
+        if event.reason == "silence":
+            self._submitted = _Submitted(item_id, turn, self.position)
+
+    def _submit(self, item_id: str, turn: UserTurn, draft: Draft | None, now: float) -> None:
+        """Make a user item of a turn, and ask for the answer if it is not being made already."""
+        self._commit(item_id, turn, now)
+        detection = self._detection
+        if detection is None or not detection.create_response or self._speaker.owed:
+            return
+        spoken_until = now - (self.position - turn.end) / RATE
+        if draft is not None and not draft.failed:
+            self._speaker.adopt(draft, now, spoken_until)
+        else:
+            self._speaker.respond(ev.CreateResponse(), now, spoken_until=spoken_until)
+
+    def _commit(self, item_id: str, turn: UserTurn, now: float) -> None:
+        self._taken_back = None
+        previous = self._history.append_user_turn(
+            item_id, turn.pcm, turn.frames, at=turn.at, cuts=turn.cuts, serial=turn.serial
+        )
+        self._speaker.newest_item = item_id
+        self._transcripts.expect(item_id, now)
+        self._outbox.notify(ev.TurnCommitted(item_id, previous))
+        self._outbox.notify_item(self._history.item(item_id), previous)
+
+    def _clear_input(self, end: int) -> None:
+        self._end_speech(end)
+        self._outbox.notify(ev.InputCleared())
+
+    def _end_speech(self, end: int) -> str | None:
+        """Tell the end of speech whose beginning was told, and return its id; a commit may come without."""
+        item_id, self.speech_item = self.speech_item, None
+        if item_id is not None:
+            self._outbox.notify(ev.SpeechEnded(item_id, ms(end)))
+        return item_id
+
+    # Speech that may be an interruption.
+
+    def _weigh(self, sound: Sound, now: float) -> None:
+        """Let the answer give way to speech as the evidence for it grows."""
+        turns, confirmed = self._turns, self.speaking and not self._unconfirmed
+        if turns.voiced:
+            self._overlap.note(sound.level, turn=confirmed)
+        elif not turns.onset:
+            self._overlap.begin()
+        if confirmed or not self._overlapping:
+            self._speaker.set_stance("open")
+            if self._unconfirmed and turns.onset >= self._min_voiced:
+                self._take_floor(now)
+            return
+        evidence = turns.evidence
+        silence = 0 if evidence is None else evidence.silence
+        match self._overlap.judge(turns.onset, self._min_voiced):
+            case Overlap.CONFIRMED if self._unconfirmed:
+                self._take_floor(now)
+            case Overlap.NONE:
+                self._speaker.set_stance("open")
+            case Overlap.LIKELY:
+                self._speaker.set_stance("ducked")
+            case _ if silence >= self._let_go and self._is_aside:
+                self._speaker.set_stance("open")
+            case _:
+                self._speaker.set_stance("held")
+
+    @property
+    def _interruptible(self) -> bool:
+        detection, response = self._detection, self._speaker.response
+        if response is None or detection is None:
+            return False
+        return detection.interrupt_response and response.interruptible
+
+    @property
+    def _overlapping(self) -> bool:
+        """Whether speech now would be over an answer that can be interrupted."""
+        return self._interruptible and self._speaker.audible
+
+    @property
+    def _is_aside(self) -> bool:
+        """Whether speech that is over and was not confirmed asks for nothing."""
+        return self._overlapping and not self._speaker.almost_over
+
+    def _put_aside(self, event: SpeechStopped, now: float) -> None:
+        """Let the answer go on after a word of assent."""
+        assert self._speaker.response is not None
+        self._aside = self._recorder.turn(event.start, event.end)
+        self._unconfirmed = False
+        self._stop_ahead()
+        self._outbox.mark(self._speaker.response, "aside", now)
+        self._speaker.set_stance("open")
+        self._clear_input(event.end)
+
+    def _take_floor(self, now: float) -> None:
+        """Speech that goes on is confirmed."""
+        start = self._confirm(now)
+        if start is not None:
+            self._turns.reopen(start)
+
+    def _confirm(self, now: float) -> int | None:
+        """Confirmed speech takes the floor: the one rule that couples the two sides.
+
+        If it goes on with the turn that is being answered, return where that began.
+        """
+        self._unconfirmed = False
+        self.user_spoke = True
+        submitted, self._submitted = self._submitted, None
+        response = self._speaker.response
+        if response is None or not self._interruptible:
+            return None
+        if (
+            submitted is not None
+            and response.answers == submitted.item_id
+            and self.position - submitted.turn.start < self._longest_reopened
+            and self._speaker.heard <= self._reopen_heard
+        ):
+            self._speaker.take_back(response, now)
+            self._transcripts.forget(submitted.item_id)
+            self._history.delete(submitted.item_id)
+            self._outbox.notify(ev.ItemDeleted(submitted.item_id))
+            self._recorder.begin(submitted.turn.start)
+            self._taken_back = submitted.turn
+            return submitted.turn.start
+        self._speaker.barge_in(response, now)
+        return None
+
+    # What is sent before the turn is known to be over.
+
+    def _ask_in_advance(self, pause: SpeechPaused, now: float) -> None:
+        """Ask for the answer to a turn that may be over; or what it was that was said over an answer."""
+        detection = self._detection
+        if self._overlapping:
+            self._outbox.put(HearAside(pause.end, self._recorder.turn(pause.start, pause.end).pcm))
+            return
+        wanted = detection is not None and detection.create_response
+        if not wanted or self._turns.onset < self._min_voiced or not self._speaker.may_ask_in_advance(now):
+            return
+        turn = self._recorder.draft(pause.start, pause.end)
+        if turn.cuts:
+            self._outbox.put(StopAhead())
+        messages = self._recorder.messages(turn, self._speaker.session.instructions)
+        self._speaker.ask_in_advance(turn, messages, now)
+
+    def _cut_turn(self) -> None:
+        """Fix a clip of a turn that has become long enough, and send ahead what there is."""
+        if self._speaker.draft is not None:
+            return
+        turn = self._recorder.cut()
+        if turn is None or self._speaker.response is not None:
+            return  # what is being answered comes before this turn, and is not all there yet
+        messages = self._recorder.messages(turn, self._speaker.session.instructions)
+        self._outbox.put(SendAhead(Request(self._call_id, messages, speak=False, max_tokens=1, ahead=True)))
+
+    def _stop_ahead(self) -> None:
+        """The turn is over, and with it what is being sent ahead."""
+        if self._recorder.sent_ahead:
+            self._outbox.put(StopAhead())
+        self._recorder.begin(self.position)
+
+    def _oldest(self) -> int:
+        """Return the oldest sample that a turn can still have."""
+        submitted = self._submitted
+        if submitted is None:
+            return self._turns.oldest
+        quiet = not self.speaking and not self._turns.onset
+        if quiet and self.position - submitted.decided > self._reopen:
+            self._submitted = None
+        return min(self._turns.oldest, submitted.turn.start)
+
+
+def ms(samples: int) -> int:
+    """Return milliseconds of so many samples at 24 kHz."""
+    return samples * 1000 // RATE
+
+
+def _samples(milliseconds: int) -> int:
+    return milliseconds * RATE // 1000

@@ -1,0 +1,480 @@
+"""The assistant's side of the talk: what the engine is asked, and what of its answer is heard. Sans-I/O.
+
+One response at a time has the floor, from its request until the last of it was heard. A draft is a request
+for what may become the next one; it has no floor, and nobody hears of it until it does.
+"""
+
+import logging
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Literal, assert_never
+
+from . import events as ev
+from .actions import CancelResponse, Mark, StartResponse
+from .audio import EMPTY, RATE, Pcm
+from .config import ConversationConfig
+from .draft import Budget, Draft
+from .engine import (
+    AudioDelta,
+    Delta,
+    Done,
+    Message,
+    Request,
+    Routed,
+    Sent,
+    TextDelta,
+    TextPart,
+    ThinkingDelta,
+    ToolCall,
+    TranscriptDelta,
+    Usage,
+)
+from .errors import EngineError, EngineLost, EngineRefused
+from .history import History, Item
+from .lines import Line, Lines
+from .outbox import Outbox
+from .playout import Playout
+from .recorder import UserTurn
+from .response import Response, Stage
+from .transcripts import Transcripts
+from .waiting import Waiting
+
+logger = logging.getLogger(__name__)
+
+_ALMOST_OVER = RATE
+"An answer of which no more than this is left may be replied to already: one second."
+
+
+class Floor(Enum):
+    """Whether the assistant is busy, and how far it is."""
+
+    IDLE = auto()
+    THINKING = auto()
+    SPEAKING = auto()
+
+
+class Speaker:
+    """Asks the engine and says what it answers. `now` is monotonic seconds."""
+
+    def __init__(
+        self,
+        config: ConversationConfig,
+        call_id: str,
+        history: History,
+        transcripts: Transcripts,
+        outbox: Outbox,
+        lines: Lines,
+    ) -> None:
+        self.session = config.session
+        self.floor = Floor.IDLE
+        self.response: Response | None = None
+        "Who has the floor."
+        self.draft: Draft | None = None
+        "What was asked for already, since the turn may be over."
+        self.newest_item: str | None = None
+        "The user's, which is what the next response answers."
+        self.owed = False
+        "The user has had no answer yet to what was committed: it was broken off unheard, or never asked for."
+        self._config = config
+        self._call_id = call_id
+        self._history = history
+        self._transcripts = transcripts
+        self._outbox = outbox
+        self._lines = lines
+        self._playout = Playout(config.playout)
+        self._waiting = Waiting(config.waiting, EMPTY if lines.waiting is None else lines.waiting.pcm)
+        self._budget = Budget(config.speculation)
+        self._wanted: ev.CreateResponse | None = None
+        "A response asked for while another was live."
+        self._responses = 0
+
+    # What the rest of the conversation asks.
+
+    @property
+    def audible(self) -> bool:
+        """Whether some of the response was heard: to speak now is to speak over it."""
+        return self.response is not None and self._playout.started
+
+    @property
+    def heard(self) -> int:
+        """Samples of the response that were."""
+        return self._playout.heard
+
+    @property
+    def almost_over(self) -> bool:
+        """Whether so little is left of the response that it may be replied to."""
+        response = self.response
+        ends = response is None or not response.generating
+        return ends and self._playout.buffered < _ALMOST_OVER
+
+    @property
+    def yielding(self) -> bool:
+        """Whether the response is heard softly or waits."""
+        return self._playout.stance != "open"
+
+    @property
+    def busy(self) -> bool:
+        """Whether the user is being answered: lines of our own are no answer."""
+        return self.response is not None and not self.response.own
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether anything was ever said or asked for."""
+        return self._responses > 0
+
+    # Asking.
+
+    def respond(
+        self,
+        create: ev.CreateResponse,
+        now: float,
+        *,
+        spoken_until: float | None = None,
+        prompt: str = "",
+    ) -> None:
+        """Ask the engine for a response, or remember to once the floor is free.
+
+        `prompt` is for the engine alone, after what the user said. `spoken_until` is when the user fell
+        silent, for the timings.
+        """
+        if self.response is not None:
+            self._wanted = create
+            return
+        response = self._next_response(create, now, self.newest_item, spoken_until)
+        messages = self._messages(create)
+        if prompt:
+            messages = (*messages[:-1], replace(messages[-1], parts=(*messages[-1].parts, TextPart(prompt))))
+        self._outbox.put(StartResponse(response.id, self._request(create, messages)))
+
+    def ask_in_advance(self, turn: UserTurn, messages: tuple[Message, ...], now: float) -> None:
+        """Ask for the answer to a turn that may be over. Only if `may_ask_in_advance`."""
+        self._responses += 1
+        request = self._request(ev.CreateResponse(), messages, speculative=True)
+        self.draft = Draft(self._responses, turn, request)
+        self._outbox.put(Mark("draft_asked", self._responses, now))
+        self._outbox.put(StartResponse(self._responses, request))
+
+    def may_ask_in_advance(self, now: float) -> bool:
+        """Tell whether an answer may be asked for that may not be wanted."""
+        free = self.response is None and self.draft is None
+        return free and self._config.speculation.enabled and self._budget.allows(now)
+
+    def adopt(self, draft: Draft, now: float, spoken_until: float) -> None:
+        """Give the floor to what was asked for in advance; what came of it so far is said now."""
+        create = ev.CreateResponse()
+        response = self._next_response(create, now, self.newest_item, spoken_until, draft.response_id)
+        self._messages(create)  # makes room in the history, as was made for the draft
+        self._outbox.mark(response, "draft_used", now)
+        for at, delta in draft.held:
+            self.receive_delta(response.id, delta, at)
+
+    def take_draft(self, start: int, end: int, now: float) -> Draft | None:
+        """Return the draft if it is of the turn between these positions; one of another is dropped."""
+        draft = self.draft
+        if draft is not None and (draft.turn.start, draft.turn.end) == (start, end):
+            self.draft = None
+            return draft
+        self.drop_draft(now)
+        return None
+
+    def drop_draft(self, now: float) -> None:
+        """The user goes on, or wants something else: what was asked for in advance is of no use."""
+        draft, self.draft = self.draft, None
+        if draft is not None:
+            self._budget.note_waste()
+            self._outbox.put(CancelResponse(draft.response_id))
+            self._outbox.put(Mark("draft_wasted", draft.response_id, now))
+
+    def say(self, line: Line, now: float, *, interruptible: bool = True) -> None:
+        """Say one of our own lines, as an answer that no engine is asked for. The floor must be free."""
+        self.drop_draft(now)
+        spoken = len(line.pcm) > 0 and "audio" in self.session.output_modalities
+        create = ev.CreateResponse(output_modalities=("audio",) if spoken else ("text",))
+        response = self._next_response(create, now)
+        response.own, response.interruptible = True, interruptible
+        item = self._begin_reply(response)
+        samples = self._playout.write(line.pcm, now, learn=False) if spoken else 0
+        response.audio_seen = spoken
+        self._history.extend_reply(item, line.text, samples)
+        self._outbox.notify(ev.ReplyText(response.id, item, line.text))
+        self._end_generation(response, "completed", now)
+
+    # What the engine says.
+
+    def receive_delta(self, response_id: int, delta: Delta, now: float) -> None:
+        """Take what the engine streamed; anything of a response that is not being generated is dropped."""
+        if self.draft is not None and self.draft.response_id == response_id:
+            self.draft.receive(delta, now)
+            return
+        response = self._generating(response_id)
+        if response is None:
+            return
+        if not isinstance(delta, TranscriptDelta):  # which may be other ears' and tells nothing of the engine
+            response.last_delta_at = now
+            response.delta_seen = True
+        match delta:
+            case TranscriptDelta():
+                if self._transcripts.receive(response, delta):
+                    self._outbox.mark(response, "transcript", now)
+            case TextDelta():
+                self._outbox.mark(response, "first_text", now)
+                self._end_thinking(response)
+                item = self._begin_reply(response)
+                self._history.extend_reply(item, delta.text, 0)
+                self._outbox.notify(ev.ReplyText(response.id, item, delta.text))
+            case AudioDelta():
+                if len(delta.pcm) and "audio" in response.modalities:
+                    self._outbox.mark(response, "first_audio", now)
+                    self._end_thinking(response)
+                    response.audio_seen = True
+                    item = self._begin_reply(response)
+                    self._history.extend_reply(item, "", self._playout.write(delta.pcm, now))
+            case ThinkingDelta():
+                self._outbox.mark(response, "first_thought", now)
+                self._think(response, now)
+            case Routed():
+                response.route = delta
+            case Sent(at):
+                self._outbox.mark(response, "request_sent", at)
+            case Usage():
+                response.usage = delta
+            case Done("length"):
+                self._end_generation(response, "incomplete", now, reason="max_output_tokens")
+            case Done("content_filter"):
+                self._end_generation(response, "incomplete", now, reason="content_filter")
+            case Done():
+                self._end_generation(response, "completed", now)
+            case ToolCall():
+                logger.warning("%s: dropped a call of %r: no tools were offered", self._call_id, delta.name)
+            case _:  # pragma: no cover
+                assert_never(delta)
+
+    def receive_failure(self, response_id: int, error: EngineError, now: float) -> None:
+        """End a response that the engine broke off. What is buffered of it still plays, then the apology.
+
+        A request that was refused would be refused again, if it is its media or its length: the next ones
+        go without what was seen and heard so far. What was asked for in advance is asked for again.
+        """
+        if self.draft is not None and self.draft.response_id == response_id:
+            self.draft.failed = True
+            return
+        response = self._generating(response_id)
+        if response is None:
+            return
+        if isinstance(error, EngineRefused):
+            self._history.release_media()
+        self._end_generation(response, "failed", now, error=error)
+
+    # What is heard.
+
+    def pull_audio(self, samples: int, now: float, *, hushed: bool) -> Pcm:
+        """Return the next block for the caller; `hushed` is that nothing shall fill the wait."""
+        was_started = self._playout.started
+        pcm = self._playout.read(samples, now)
+        response = self.response
+        awaited = response is not None and "audio" in response.modalities and not self._playout.started
+        pcm = self._waiting.mix(pcm, now, wanted=awaited and not hushed)
+        if response is not None:
+            if self._playout.started and not was_started:
+                self._outbox.mark(response, "first_sent", now)
+                self._set_floor(Floor.SPEAKING)
+                self._outbox.notify(ev.PlayoutStarted(response.id))
+                self._outbox.notify(response.timings(final=False))
+            if response.stage is Stage.DRAINING and self._playout.finished:
+                self._outbox.notify(ev.PlayoutStopped(response.id))
+                self._release_floor(now)
+        return pcm
+
+    def set_stance(self, stance: ev.Stance) -> None:
+        """Let the response be heard as it is, softer, or not: then it waits."""
+        if self.response is not None and stance != self._playout.stance:
+            self._playout.stance = stance
+            self._outbox.notify(ev.StanceChanged(self.response.id, stance))
+
+    def cancel_generation(self, response: Response, now: float) -> None:
+        """Have no more of the response generated; what is buffered still plays."""
+        self._outbox.put(CancelResponse(response.id))
+        self._end_generation(response, "cancelled", now, reason="client_cancelled")
+
+    def interrupt(self, now: float, reason: Literal["turn_detected", "client_cancelled"]) -> None:
+        """Silence the assistant and cut the history to what was heard."""
+        response = self.response
+        if response is None:
+            return
+        heard = self._silence(response, now, reason)
+        if response.audio_seen and response.item_id is not None:
+            text = self._history.truncate(response.item_id, heard)
+            self._outbox.notify(ev.ItemTruncated(response.item_id, heard * 1000 // RATE, text))
+        self._release(response, now)
+
+    def barge_in(self, response: Response, now: float) -> None:
+        """The user has taken the floor: the answer, and what was to come after it, are not wanted."""
+        self.owed |= self.floor is Floor.THINKING
+        self._wanted = None
+        self._outbox.mark(response, "barge_in", now)
+        self.interrupt(now, "turn_detected")
+
+    def take_back(self, response: Response, now: float) -> None:
+        """The user goes on with what is being answered: the half answer leaves the history."""
+        self._wanted = None
+        self._outbox.mark(response, "reopened", now)
+        self._silence(response, now, "turn_detected")
+        if response.item_id is not None and self._history.delete(response.item_id):
+            self._outbox.notify(ev.ItemDeleted(response.item_id))
+        self._release(response, now)
+
+    # Time.
+
+    def handle_timeout(self, now: float) -> None:
+        """Give up a response that takes too long."""
+        response = self.response
+        if response is None or now < response.deadline(self._config.watchdog):
+            return
+        if response.generating:
+            waited = now - response.last_delta_at
+            self._outbox.put(CancelResponse(response.id))
+            error = EngineLost(f"The engine was silent for {waited:.0f} s.")
+            self._end_generation(response, "failed", now, error=error)
+        if self.response is response and now >= response.expires_at(self._config.watchdog):
+            self.interrupt(now, "client_cancelled")
+
+    def next_timeout(self) -> float | None:
+        """Return when `handle_timeout` is next due, None if nothing is waited for."""
+        return None if self.response is None else self.response.deadline(self._config.watchdog)
+
+    # The life of a response.
+
+    def _next_response(
+        self,
+        create: ev.CreateResponse,
+        now: float,
+        answers: str | None = None,
+        spoken_until: float | None = None,
+        response_id: int | None = None,
+    ) -> Response:
+        """Give the floor to a new response."""
+        if response_id is None:
+            self._responses += 1
+            response_id = self._responses
+        modalities = create.output_modalities or self.session.output_modalities
+        response = self.response = Response(response_id, answers, modalities, now, now)
+        if spoken_until is not None:
+            response.marks["speech_end"] = spoken_until
+        self.owed = False
+        self._playout.begin()
+        self._waiting.begin(now)
+        self._outbox.mark(response, "turn_end", now)
+        self._set_floor(Floor.THINKING)
+        self._outbox.notify(ev.ResponseCreated(response.id, modalities))
+        return response
+
+    def _messages(self, create: ev.CreateResponse) -> tuple[Message, ...]:
+        return self._history.messages(create.instructions or self.session.instructions)
+
+    def _request(
+        self, create: ev.CreateResponse, messages: tuple[Message, ...], *, speculative: bool = False
+    ) -> Request:
+        modalities = create.output_modalities or self.session.output_modalities
+        return Request(
+            call_id=self._call_id,
+            messages=messages,
+            voice=self.session.voice,
+            speak="audio" in modalities,
+            temperature=self.session.temperature if create.temperature is None else create.temperature,
+            max_tokens=create.max_output_tokens or self.session.max_output_tokens,
+            speculative=speculative,
+        )
+
+    def _generating(self, response_id: int) -> Response | None:
+        response = self.response
+        live = response is not None and response.id == response_id and response.generating
+        return response if live else None
+
+    def _think(self, response: Response, now: float) -> None:
+        response.thought_until = now
+        if not response.thinking:
+            response.thinking = True
+            self._outbox.notify(ev.ThinkingBegan(response.id))
+
+    def _end_thinking(self, response: Response) -> None:
+        if response.thinking:
+            response.thinking = False
+            self._outbox.notify(ev.ThinkingEnded(response.id))
+
+    def _begin_reply(self, response: Response) -> str:
+        if response.item_id is None:
+            response.item_id = self._history.new_item_id()
+            previous = self._history.begin_reply(response.item_id, "audio" in response.modalities)
+            item = self._history.item(response.item_id)
+            self._outbox.notify(ev.ReplyBegan(response.id, item, previous))
+        return response.item_id
+
+    def _apologise(self, response: Response, now: float) -> None:
+        """Say that there is no answer, or no more of it. It is the caller who hears this, not the engine."""
+        apology = self._lines.apology
+        if apology is None or "audio" not in response.modalities:
+            return
+        self._outbox.mark(response, "apology", now)
+        response.audio_seen |= len(apology.pcm) > 0
+        item = self._begin_reply(response)
+        samples = self._playout.write(apology.pcm, now, learn=False)
+        said = self._history.apologise(item, apology.text, samples)
+        self._outbox.notify(ev.ReplyText(response.id, item, said))
+
+    def _end_generation(
+        self,
+        response: Response,
+        status: ev.ResponseStatus,
+        now: float,
+        *,
+        reason: ev.ResponseReason | None = None,
+        error: EngineError | None = None,
+    ) -> None:
+        """Close the live response's books: exactly one `ResponseDone`. The playout may go on."""
+        self._end_thinking(response)
+        if status == "failed" or (status == "incomplete" and response.item_id is None):
+            self._apologise(response, now)
+        response.stage = Stage.DRAINING
+        item: Item | None = None
+        if response.item_id is not None:
+            self._history.end_reply(response.item_id, completed=status == "completed")
+            item = self._history.item(response.item_id)
+            previous = self._history.previous_id(response.item_id)
+            self._outbox.notify(ev.ReplyEnded(response.id, item, previous))
+        if status in ("completed", "incomplete"):
+            self._transcripts.miss(response.answers)
+        self._outbox.mark(response, "done", now)
+        self._outbox.notify(response.done(status, reason, error, item))
+        self._playout.end()
+        if not response.audio_seen:
+            self._release_floor(now)
+
+    def _silence(self, response: Response, now: float, reason: ev.ResponseReason) -> int:
+        """Stop the engine and the playout; return how much was heard."""
+        started = self._playout.started
+        heard = self._playout.flush()
+        if response.generating:
+            self._outbox.put(CancelResponse(response.id))
+            self._end_generation(response, "cancelled", now, reason=reason)
+        if started:
+            self._outbox.notify(ev.PlayoutCleared(response.id))
+        return heard
+
+    def _release(self, response: Response, now: float) -> None:
+        """Release the floor, unless the end of the generation did."""
+        if self.response is response:
+            self._release_floor(now)
+
+    def _release_floor(self, now: float) -> None:
+        response, self.response = self.response, None
+        assert response is not None
+        self._playout.stance = "open"
+        self._set_floor(Floor.IDLE)
+        self._outbox.notify(response.timings(final=True))
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            self.respond(wanted, now)
+
+    def _set_floor(self, floor: Floor) -> None:
+        logger.debug("%s: floor %s -> %s", self._call_id, self.floor.name, floor.name)
+        self.floor = floor
