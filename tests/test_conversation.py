@@ -15,10 +15,12 @@ from visavis.config import (
     AheadConfig,
     CameraConfig,
     ConversationConfig,
+    IdleConfig,
     SessionConfig,
     SpeculationConfig,
     TurnConfig,
     TurnDetection,
+    WaitingConfig,
     WatchdogConfig,
 )
 from visavis.conversation import Conversation, Floor
@@ -844,8 +846,13 @@ REPLIES = st.builds(
     thinks=st.sampled_from([0, 0, 2]),
 )
 SHORT = replace(
-    UNHURRIED, watchdog=WatchdogConfig(first_delta_s=4.0, idle_delta_s=3.0, response_s=12.0, transcript_s=5.0)
+    UNHURRIED,
+    watchdog=WatchdogConfig(first_delta_s=4.0, idle_delta_s=3.0, response_s=12.0, transcript_s=5.0),
+    turns=TurnConfig(max_turn_ms=20_000),
+    idle=IdleConfig(max_nudges=1),
+    waiting=WaitingConfig(play="sound", after_s=0.5),
 )
+TALKATIVE = replace(SORRY, greeting=Line("Hello there, caller.", np.full(2 * RATE, 500, np.int16)))
 
 
 @given(
@@ -853,18 +860,32 @@ SHORT = replace(
     replies=st.lists(REPLIES, min_size=1, max_size=5),
     client=st.lists(st.tuples(st.floats(0.0, 12.0), CLIENT_EVENTS), max_size=8),
     loss=st.sampled_from([0.0, 0.2]),
-    lines=st.sampled_from([NO_LINES, SORRY]),
+    lines=st.sampled_from([NO_LINES, TALKATIVE]),
+    connects_at=st.sampled_from([None, 0.0, 2.0]),
+    idle_timeout_ms=st.sampled_from([None, 1_000]),
     recogniser=st.sampled_from([None, (0.2, "mm-hm"), (0.2, "stop"), (0.9, "go back")]),
     eager=st.booleans(),
 )
-def test_whatever_happens_the_books_balance(pauses, replies, client, loss, lines, recogniser, eager):
+def test_whatever_happens_the_books_balance(
+    pauses, replies, client, loss, lines, connects_at, idle_timeout_ms, recogniser, eager
+):
     speech, at = [], 0.0
     for pause, length in pauses:
         speech.append((at + pause, at + pause + length))
         at += pause + length
     network = Network(loss=loss, jitter_s=0.04) if loss else None
-    config = replace(SHORT, speculation=SpeculationConfig(enabled=eager))
-    sim = Sim(speech, replies, network, config, client, lines=lines, recogniser=recogniser).run(at + 40)
+    session = SessionConfig(turn_detection=TurnDetection(idle_timeout_ms=idle_timeout_ms))
+    config = replace(SHORT, session=session, speculation=SpeculationConfig(enabled=eager))
+    sim = Sim(
+        speech,
+        replies,
+        network,
+        config,
+        client,
+        lines=lines,
+        recogniser=recogniser,
+        connects_at=connects_at,
+    ).run(at + 60)
 
     assert all(isinstance(error, ClientEventError) for _, error in sim.errors)
     live: int | None = None
