@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,43 @@ def test_later_clauses_are_sentences() -> None:
 def test_first_clause_without_punctuation_ends_after_ten_words() -> None:
     first, *_ = split("one two three four five six seven eight nine ten eleven twelve")
     assert len(first.split()) == FIRST_WORDS
+
+
+def phrases(text: str) -> list[str]:
+    """Feed a word at a time, its space before it, as language models write."""
+    splitter = ClauseSplitter(phrases=True)
+    clauses = [clause for piece in re.findall(r"\s*\S+", text) for clause in splitter.feed(piece)]
+    return [*clauses, splitter.flush()]
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        ["The capital of France ", "is Paris."],
+        ["The sky is blue ", "because of the scattering of light by the air ", "and by what floats in it."],
+        ["The largest planet of our solar system ", "is Jupiter."],
+        ["Seven times eight equals 56."],
+        ["You're welcome! ", "Have a nice day on the coast and in the hills, will you?"],
+        ["To make a cup of tea ", "you boil water, ", "let it stand in the pot for a while and pour it."],
+        ["I know one two three four five six seven eight ", "nine ten eleven."],
+    ],
+)
+def test_a_first_phrase_ends_between_a_word_of_content_and_a_function_word(clauses: list[str]) -> None:
+    assert phrases("".join(clauses))[: len(clauses)] == clauses
+
+
+def test_a_first_phrase_is_given_as_soon_as_the_word_after_it_has_begun() -> None:
+    splitter = ClauseSplitter(phrases=True)
+    assert splitter.feed("The capital of France") == []
+    assert splitter.feed(" is") == ["The capital of France "]
+
+
+def test_text_that_is_there_already_is_cut_at_its_punctuation() -> None:
+    splitter = ClauseSplitter(phrases=True)
+    assert splitter.feed("I see the words on the wall, and more. ") == [
+        "I see the words on the wall, ",
+        "and more. ",
+    ]
 
 
 def test_nothing_is_given_before_the_space_that_proves_the_end() -> None:
@@ -69,9 +108,10 @@ def test_a_sentence_without_end_is_cut_at_its_last_pause() -> None:
 
 @given(st.lists(st.text(alphabet="aI .,!?…\"')。，\n1é", max_size=30), max_size=40))
 def test_clauses_put_together_are_the_text(pieces: list[str]) -> None:
-    clauses = split(*pieces)
-    assert "".join(clauses) == "".join(pieces)
-    assert all(clauses)
+    for splitter in (ClauseSplitter(), ClauseSplitter(phrases=True)):
+        clauses = [clause for piece in pieces for clause in splitter.feed(piece)]
+        assert all(clauses)
+        assert "".join(clauses) + splitter.flush() == "".join(pieces)
 
 
 @given(st.text(alphabet="ab .,!?。", max_size=120), st.integers(1, 7))

@@ -1,7 +1,8 @@
 """Cut a stream of text into clauses worth speaking. Sans-I/O.
 
 The first clause is short, so that a voice is heard early; the rest are sentences, so that it sounds
-natural. Clauses put together again are the text, to the character.
+natural. For text that is written hardly faster than it is spoken, the first clause may be a mere phrase.
+Clauses put together again are the text, to the character.
 """
 
 import re
@@ -10,6 +11,10 @@ FIRST_CHARACTERS = 12
 "A first clause is at least so long: shorter ones sound clipped."
 FIRST_WORDS = 10
 "A first clause that no punctuation ends is cut after so many words."
+PHRASE_WORDS = 4
+"A first phrase has at least so many: a second of sound, in which a small model writes the next one."
+NEXT_PHRASE_WORDS = 8
+"The clause after a first phrase may be a phrase too, from here on: it has to be there in time."
 FIRST_WIDE_CHARACTERS = 6
 "The same for scripts without spaces, whose characters say more."
 MAX_CHARACTERS = 240
@@ -19,6 +24,16 @@ _QUOTES = "\"'”’»)\\]"
 _SENTENCE = re.compile(rf"[.!?…][{_QUOTES}]*\s+|[。！？]+[」』”]*\s*")
 _PAUSE = re.compile(rf"[.!?…,;:—–][{_QUOTES}]*\s+|[。！？，、；：]+\s*")
 _WORDS = re.compile(rf"\s*(?:\S+\s+){{{FIRST_WORDS}}}")
+_FUNCTION = (
+    "about|after|although|am|and|are|as|at|because|before|but|by|can|could|did|do|does|during|for|from|had|"
+    "has|have|he|her|his|how|i|if|in|into|is|it|its|may|might|must|my|nor|on|or|our|over|she|should|since|so|"
+    "that|the|their|there|these|they|this|those|though|through|under|unless|until|was|we|were|what|when|"
+    "where|which|while|who|why|will|with|without|would|you|your"
+)
+"English. Those of `_CLINGING` are left out, before which nobody takes breath."
+_CLINGING = "a|an|be|been|no|not|of|than|to|very"
+_PHRASE = re.compile(rf"(?<=\w)\s+(?=(?:{_FUNCTION})(?:\s|$))", re.IGNORECASE)
+_NO_CONTENT = re.compile(rf"(?:{_FUNCTION}|{_CLINGING})", re.IGNORECASE)
 _LAST_WORD = re.compile(r"(\S+)\.\s*$")
 _ABBREVIATION = re.compile(
     r"mr|mrs|ms|dr|prof|sr|jr|st|mt|vs|etc|e\.g|i\.e|approx|vol|inc|ltd|u\.s|u\.k|a\.m|p\.m|"
@@ -31,9 +46,12 @@ _ABBREVIATION = re.compile(
 class ClauseSplitter:
     """Feed it text as it comes; each call returns the clauses that are now whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, phrases: bool = False) -> None:
+        """With `phrases` speech may begin within a sentence, which sounds a little less natural."""
         self._buffer = ""
         self._first = True
+        self._phrase_words = PHRASE_WORDS if phrases else 0
+        "The next clause may be a phrase of so many words; 0: it may not."
 
     def feed(self, text: str) -> list[str]:
         self._buffer += text
@@ -42,6 +60,7 @@ class ClauseSplitter:
             clauses.append(self._buffer[:end])
             self._buffer = self._buffer[end:]
             self._first = False
+            self._phrase_words = self._after(clauses[-1])
         return clauses
 
     def flush(self) -> str:
@@ -49,14 +68,21 @@ class ClauseSplitter:
         rest, self._buffer = self._buffer, ""
         return rest
 
+    def _after(self, clause: str) -> int:
+        """Tell from how many words on a phrase may follow: one alone, while the first sentence goes on."""
+        inside = self._phrase_words == PHRASE_WORDS and not _PAUSE.search(clause)
+        return NEXT_PHRASE_WORDS if inside else 0
+
     def _end(self) -> int:
         """Find where the next clause ends; 0 while it does not."""
-        if self._first:
+        if self._first or self._phrase_words:
             for match in _PAUSE.finditer(self._buffer):
                 said = self._buffer[: match.end()].strip()
                 least = FIRST_WIDE_CHARACTERS if said[-1] in "。！？，、；：" else FIRST_CHARACTERS
                 if len(said) >= least and not _abbreviated(said):
                     return match.end()
+            if self._phrase_words and (end := self._phrase_end()):
+                return end
             if words := _WORDS.match(self._buffer):
                 return words.end()
         else:
@@ -64,6 +90,18 @@ class ClauseSplitter:
                 if not _abbreviated(self._buffer[: match.end()]):
                     return match.end()
         return self._forced_end() if len(self._buffer) > MAX_CHARACTERS else 0
+
+    def _phrase_end(self) -> int:
+        """Find a word of content before a function word, between which phrases of speech mostly end.
+
+        Liberman & Church 1992, "Text analysis and word pronunciation in text-to-speech synthesis": chinks
+        and chunks.
+        """
+        for match in _PHRASE.finditer(self._buffer):
+            said = self._buffer[: match.start()].split()
+            if len(said) >= self._phrase_words and not _NO_CONTENT.fullmatch(said[-1]):
+                return match.end()
+        return 0
 
     def _forced_end(self) -> int:
         start = self._buffer[:MAX_CHARACTERS]

@@ -224,7 +224,7 @@ async def _clauses(
     reply: AsyncGenerator[str | Counts, None], *, whole: bool
 ) -> AsyncGenerator[str | Counts, None]:
     """Stream a reply in clauses if `whole`, else as it comes; `Counts` last."""
-    splitter = ClauseSplitter()
+    splitter = ClauseSplitter(phrases=True)
     async with aclosing(reply) as pieces:
         async for piece in pieces:
             if isinstance(piece, Counts):
