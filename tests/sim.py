@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from visavis import events as ev
-from visavis.actions import CancelResponse, HearAside, Mark, Notify, StartResponse
+from visavis.actions import CancelResponse, HearAside, JudgeTurn, Mark, Notify, StartResponse
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.config import ConversationConfig, SpeculationConfig
 from visavis.conversation import Conversation
@@ -138,6 +138,9 @@ class Sim:
     recogniser: tuple[float, str] | None = None
     "How long it takes to write down a remark, and what it makes of it."
 
+    verdicts: Sequence[float | None] = ()
+    "What a model says each time that it is asked whether the turn is finished; nothing further on."
+
     def __post_init__(self) -> None:
         self.now = 0.0
         self.conversation = Conversation(self.config, LevelEar(), "call", self.lines)
@@ -147,6 +150,7 @@ class Sim:
         self.errors: list[tuple[float, Exception]] = []
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        self._verdicts = list(self.verdicts)
         self.deaf = False
         "Nothing of the caller arrives any more."
         self._live: set[int] = set()
@@ -273,6 +277,9 @@ class Sim:
                 case HearAside(end) if self.recogniser is not None:
                     delay, text = self.recogniser
                     self.at(self.now + delay, lambda end=end, text=text: self._write_down(end, text))
+                case JudgeTurn(end) if self._verdicts:
+                    if (verdict := self._verdicts.pop(0)) is not None:
+                        self.conversation.receive_verdict(end, verdict, self.now)
                 case Mark("draft_wasted"):
                     self._asked -= 1  # what was asked for in vain is asked for again
 

@@ -1,13 +1,14 @@
 """Who starts, stops and gives way when: a call in virtual time, with the product's own settings."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sim import TICK, UNHURRIED, Reply, Sim
 from visavis import events as ev
-from visavis.actions import CancelResponse, HearAside, SendAhead, StartResponse, StopAhead
+from visavis.actions import CancelResponse, HearAside, JudgeTurn, SendAhead, StartResponse, StopAhead
 from visavis.audio import RATE
 from visavis.config import (
     AheadConfig,
@@ -143,6 +144,43 @@ def test_what_is_sent_ahead_of_a_long_turn_is_stopped_for_the_answer_and_goes_on
     before = [part for part in first.messages[-1].parts if isinstance(part, AudioPart)]
     assert heard[0].cuts[: len(before[0].cuts)] == before[0].cuts
     assert len(heard[0].cuts) > len(before[0].cuts)
+
+
+# A model's verdict
+
+
+def judged(*verdicts: float | None) -> Sim:
+    turns = replace(UNHURRIED.turns, smart_turn=Path("model.onnx"), smart_turn_at_ms=(200, 400))
+    return Sim(speech=[(1.0, 2.5)], verdicts=verdicts, config=replace(UNHURRIED, turns=turns))
+
+
+def test_a_model_is_asked_as_the_silence_grows():
+    sim = judged(None, None).run(6)
+    asked = [action for _, action in sim.log if isinstance(action, JudgeTurn)]
+    assert [at - 2.5 for at in sim.times(JudgeTurn)] == [pytest.approx(s, abs=0.03) for s in (0.2, 0.4)]
+    assert len({action.end for action in asked}) == 1
+    assert [np.count_nonzero(action.pcm) / RATE for action in asked] == [pytest.approx(1.5, abs=0.03)] * 2
+    assert len(asked[1].pcm) - len(asked[0].pcm) == pytest.approx(0.2 * RATE, abs=480)
+
+
+def test_a_model_that_is_sure_ends_the_turn_sooner_and_one_that_is_not_later():
+    (unknown,) = judged(None, None).run(6).times(ev.TurnCommitted)
+    (sure,) = judged(0.99, 0.99).run(6).times(ev.TurnCommitted)
+    (doubting,) = judged(0.02, 0.02).run(6).times(ev.TurnCommitted)
+    assert sure < unknown < doubting
+
+
+def test_a_verdict_on_what_was_said_before_is_dropped():
+    sim = judged(None, None).run(2.8)
+    sim.conversation.receive_verdict(123, 0.99, sim.now)
+    assert not sim.run(0.1).times(ev.TurnCommitted)
+
+
+def test_the_next_silence_is_judged_anew():
+    sim = judged(0.02)
+    sim.speech = [(1.0, 2.0), (2.3, 3.0)]
+    sim.run(5)
+    assert len({action.end for _, action in sim.log if isinstance(action, JudgeTurn)}) == 2
 
 
 # Joining what belongs together

@@ -108,6 +108,8 @@ def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
                     conversation.receive_client(revive(record["event"]), now)
             case "text":
                 conversation.receive_text(record["end"], record["text"], now)
+            case "verdict":
+                conversation.receive_verdict(record["end"], record["verdict"], now)
             case "pull":
                 conversation.pull_audio(record["n"], now)
             case "timeout":

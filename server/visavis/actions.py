@@ -45,6 +45,16 @@ class HearAside:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgeTurn:
+    """A model may say whether the turn is finished: what it says goes to `receive_verdict`."""
+
+    end: int
+    "Names it: the position of the last voiced sample."
+    pcm: Pcm
+    "Mono, 24 kHz: the turn and the silence after it."
+
+
+@dataclass(frozen=True, slots=True)
 class HangUp:
     """The call is of no use to anybody any more."""
 
@@ -65,4 +75,6 @@ class Mark:
     at: float
 
 
-Action = StartResponse | CancelResponse | SendAhead | StopAhead | HearAside | HangUp | Notify | Mark
+Action = (
+    StartResponse | CancelResponse | SendAhead | StopAhead | HearAside | JudgeTurn | HangUp | Notify | Mark
+)

@@ -110,6 +110,10 @@ class Conversation:
         self._listener.receive_text(end, text, now)
         self._note_acts(now)
 
+    def receive_verdict(self, end: int, verdict: float, now: float) -> None:
+        """Take what a model said of what `JudgeTurn` asked for, 0 to 1."""
+        self._listener.receive_verdict(end, verdict)
+
     def receive_client(self, event: ev.ClientEvent, now: float) -> None:
         """Obey the client, or raise ClientEventError and change nothing."""
         if isinstance(event, ev.UpdateSession | ev.CreateItem | ev.CreateResponse):

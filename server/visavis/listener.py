@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from . import events as ev
-from .actions import HearAside, SendAhead, StopAhead
+from .actions import HearAside, JudgeTurn, SendAhead, StopAhead
 from .audio import RATE, Pcm
 from .config import ConversationConfig, TurnDetection
 from .draft import Draft
@@ -81,6 +81,12 @@ class Listener:
         "The beginning of the turn that goes on, which had been submitted already."
         self._aside: UserTurn | None = None
         "A word said while the assistant spoke, until it is known that it asked for nothing."
+        self._judge_at: tuple[int, ...] = ()
+        "Silences at which a model is asked whether the turn is finished."
+        if config.turns.smart_turn is not None:
+            self._judge_at = tuple(map(_samples, config.turns.smart_turn_at_ms))
+        self._judged = 0
+        "How often it was asked in the silence that goes on."
         self._audio_at = 0.0
         self._stall_s = config.turns.stall_s
         self._min_voiced = _samples(config.turns.min_voiced_ms)
@@ -117,6 +123,7 @@ class Listener:
             self._receive_turn_event(event, now)
         self._weigh(sound, now)
         if self.speaking:
+            self._have_judged()
             self._cut_turn()
         oldest = self._oldest()
         self._recorder.forget_before(oldest if keep_from is None else min(oldest, keep_from))
@@ -149,6 +156,10 @@ class Listener:
             if self._interruptible and self._speaker.response is not None:
                 self._speaker.barge_in(self._speaker.response, now)
             self._submit(self._history.new_item_id(), aside, None, now)
+
+    def receive_verdict(self, end: int, verdict: float) -> None:
+        """Take what a model said of what `JudgeTurn` asked for: the probability that the turn is finished."""
+        self._turns.receive_verdict(end, verdict)
 
     def reconfigure(self, detection: TurnDetection | None) -> None:
         """Take new settings, from the next block on."""
@@ -385,6 +396,17 @@ class Listener:
             self._outbox.put(StopAhead())
         messages = self._recorder.messages(turn, self._speaker.session.instructions)
         self._speaker.ask_in_advance(turn, messages, now)
+
+    def _have_judged(self) -> None:
+        """Ask a model whether the turn is finished, again and again as the silence grows."""
+        evidence = self._turns.evidence
+        assert evidence is not None
+        if not evidence.silence:
+            self._judged = 0
+        elif self._judged < len(self._judge_at) and evidence.silence >= self._judge_at[self._judged]:
+            self._judged += 1
+            pcm = self._recorder.sound(evidence.start, evidence.position)
+            self._outbox.put(JudgeTurn(evidence.position - evidence.silence, pcm))
 
     def _cut_turn(self) -> None:
         """Fix a clip of a turn that has become long enough, and send ahead what there is."""

@@ -55,6 +55,10 @@ class Recorder:
         """Whether something of the turn that goes on has been fixed to be sent ahead."""
         return bool(self._open.cuts)
 
+    def sound(self, start: int, end: int) -> Pcm:
+        """Return what is still there between two positions."""
+        return self._tape.cut(start, end)
+
     def append(self, pcm: Pcm) -> None:
         """Record the next block of the microphone."""
         self._tape.append(pcm)

@@ -3,14 +3,24 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
 
 import numpy as np
 
 from . import events as ev
-from .actions import CancelResponse, HangUp, HearAside, Mark, Notify, SendAhead, StartResponse, StopAhead
+from .actions import (
+    CancelResponse,
+    HangUp,
+    HearAside,
+    JudgeTurn,
+    Mark,
+    Notify,
+    SendAhead,
+    StartResponse,
+    StopAhead,
+)
 from .audio import BLOCK, Pcm
 from .config import Config, SessionConfig
 from .conversation import Conversation
@@ -26,6 +36,9 @@ from .rtc import Peer
 from .trace import CallTrace
 
 logger = logging.getLogger(__name__)
+
+Judge = Callable[[Pcm], float]
+"Tells the probability, 0 to 1, that a turn (24 kHz) is finished; blocks."
 
 _SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 
@@ -47,11 +60,15 @@ class Session:
         trace: CallTrace,
         lines: Lines = NO_LINES,
         ears: Ears | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.call_id = call_id
         self._config = config
         self._engine = engine
         self._ears = ears
+        self._judge = judge
+        self._judging: asyncio.Task[None] | None = None
+        "A model is being asked whether the turn is finished."
         self._trace = trace
         conversation = config.conversation_with(settings)
         trace.start(call_id=call_id, config=conversation, lines=lines)
@@ -112,6 +129,8 @@ class Session:
                     response.cancel()
                 self._stop_ahead()
                 self._stop_hearing()
+                if self._judging is not None:
+                    self._judging.cancel()
                 await self._peer.aclose()  # the caller need not wait for the engine to let go
         finally:
             self._tasks = None
@@ -229,6 +248,10 @@ class Session:
                     if self._ears is not None:
                         self._stop_hearing()
                         self._hearing = self._tasks.create_task(self._hear_aside(self._ears, action))
+                case JudgeTurn():
+                    # One at a time: the next silence is longer, and its verdict the better one.
+                    if self._judge is not None and (self._judging is None or self._judging.done()):
+                        self._judging = self._tasks.create_task(self._have_judged(self._judge, action))
                 case HangUp(reason):
                     self.hang_up(reason)
                 case Notify(event):
@@ -282,6 +305,13 @@ class Session:
         with self._feeding() as now:
             self._trace.text(aside.end, text, now)
             self._conversation.receive_text(aside.end, text, now)
+
+    async def _have_judged(self, judge: Judge, turn: JudgeTurn) -> None:
+        """Ask the model, in a thread: it computes for some 50 ms."""
+        verdict = await asyncio.to_thread(judge, turn.pcm)
+        with self._feeding() as now:
+            self._trace.verdict(turn.end, verdict, now)
+            self._conversation.receive_verdict(turn.end, verdict, now)
 
     def _stop_hearing(self) -> None:
         if self._hearing is not None:

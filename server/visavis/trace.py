@@ -86,6 +86,9 @@ class CallTrace:
     def text(self, end: int, text: str, now: float) -> None:
         self._write("in", "text", now, end=end, text=text)
 
+    def verdict(self, end: int, verdict: float, now: float) -> None:
+        self._write("in", "verdict", now, end=end, verdict=verdict)
+
     def client(self, event: ev.ClientEvent, now: float) -> None:
         self._write("in", "client", now, event=event)
 

@@ -23,6 +23,7 @@ from .local.supervisor import Supervisor
 from .repertoire import Repertoire
 from .serving import run_server
 from .session import Session
+from .smart_turn import SmartTurn, find_smart_turn
 from .trace import CallTrace
 from .vad import GatedVad, SileroPool
 
@@ -44,13 +45,15 @@ async def serve(config: Config) -> None:
 
 async def _serve(config: Config, pool: SileroPool) -> None:
     repertoire = Repertoire(config.conversation)
+    smart_turn = config.conversation.turns.smart_turn
+    judge = None if smart_turn is None else SmartTurn(find_smart_turn(smart_turn)).judge
     async with running_engine(config, wait=False, repertoire=repertoire) as engine:
         ears = engine if isinstance(engine, HearingEngine) else None
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
             ear = CallerEar(GatedVad(config.conversation.vad, pool))
             trace = CallTrace(config.trace, call_id)
-            return Session(call_id, config, settings, engine, ear, trace, repertoire.lines, ears)
+            return Session(call_id, config, settings, engine, ear, trace, repertoire.lines, ears, judge)
 
         app = build_app(config, open_call, engine.ready)
         listening = asyncio.Event()
