@@ -95,7 +95,7 @@ class Pipeline:
         self._seeing = seeing or Stage("seeing")
         self._memory = CallMemory()
         self._reading: asyncio.Task[None] | None = None
-        "Has the model read an answer by rule into its prefix cache while nobody wants it."
+        "Has the model read an answer and the beginning of the next turn while nobody wants it."
 
     async def respond(self, ask: Ask) -> AsyncGenerator[Piece, None]:
         """Yield the transcript if there was speech, texts each before its sound, and `End`.
@@ -116,20 +116,19 @@ class Pipeline:
         marks.set("seen")
         messages, language = await self._prompt(ask, said, seen)
         if seen is not None and asks_for_things(said.words, said.language):
-            recited = honest_answer(language, seen.view)
-            reply = _recite(recited)
-            messages = [*messages, {"role": "assistant", "content": recited}]
-            self._reading = asyncio.create_task(self._model.read_ahead(messages, ask.caller))
+            reply = _recite(honest_answer(language, seen.view))
         else:
             reply = self._model.reply(
                 messages, caller=ask.caller, max_tokens=self._limit(ask), temperature=ask.temperature
             )
         counts = Counts()
+        answer = ""
         async with aclosing(_clauses(reply, whole=ask.speak)) as clauses:
             async for clause in clauses:
                 if isinstance(clause, Counts):
                     counts = clause
                     continue
+                answer += clause
                 marks.set("text")
                 yield Text(clause)
                 if ask.speak:
@@ -140,6 +139,8 @@ class Pipeline:
         marks.set("end")
         tokens = counts.input_tokens, counts.output_tokens
         logger.info("call %s: %s; %d tokens in, %d out", ask.caller or "-", marks, *tokens)
+        if answer and ask.caller:
+            await self._read_on(messages, answer, ask.caller)
         yield End(counts.reason, *tokens)
 
     async def warm(self, instructions: str) -> None:
@@ -155,6 +156,13 @@ class Pipeline:
         await asyncio.gather(
             self._hearing.aclose(), self._seeing.aclose(), self._model.aclose(), self._voice.aclose()
         )
+
+    async def _read_on(self, messages: Messages, answer: str, caller: str) -> None:
+        """Have the model read what the call's next prompt begins with, up to the words of the user."""
+        while self._reading is not None:
+            await self._end_reading()
+        talk = [{"role": "assistant", "content": answer}, {"role": "user", "content": ""}]
+        self._reading = asyncio.create_task(self._model.read_ahead([*messages, *talk], caller))
 
     async def _end_reading(self) -> None:
         task, self._reading = self._reading, None
