@@ -116,9 +116,12 @@ class Voice:
 
     languages: frozenset[str] = frozenset({"en", "de"})
     said: list[tuple[str, str]] = field(default_factory=list)
+    together: asyncio.Barrier | None = None
 
     async def say(self, text: str, language: str, caller: str) -> Pcm:
         self.said.append((text, language))
+        if self.together is not None:
+            await self.together.wait()
         return np.ones(len(text) * RATE // 20, np.int16)
 
     async def aclose(self) -> None:
@@ -325,6 +328,7 @@ async def test_reading_ahead_stops_for_the_next_request(engine: Engine) -> None:
 
 async def test_of_two_answers_at_once_none_is_left_reading_on_its_own(engine: Engine) -> None:
     engine.model.endless = True
+    engine.voice.together = asyncio.Barrier(2)
     asked = (engine.answer(Turn("user", "Can you see me?"), caller=name) for name in ("one", "two"))
     await asyncio.gather(*asked)
     async with asyncio.timeout(WAIT_S):
