@@ -610,7 +610,7 @@ def test_a_turn_that_was_cut_is_sent_in_pieces_with_names_of_their_own() -> None
     frames = [frame(k / 2, LEVELS[k % 10]) for k in range(-1, 10)]
     turn = AudioPart(heard(5.0).pcm, "c-1-audio", AT, (AT + 2 * RATE, AT + 4 * RATE))
     clips = fuse(seen(*frames), turn)
-    assert [clip.uuid for clip in clips] == ["c-1-ahead-0", "c-1-ahead-1", "c-1-rest"]
+    assert [clip.uuid for clip in clips] == ["c-1-ahead-0", "c-1-ahead-1", "c-1-rest-24000"]
     assert [len(listen(clip)) / EARS for clip in clips] == [2.5, 2.0, 1.0]
     assert [len(brightness(clip)) for clip in clips] == [6, 4, 2]
 
