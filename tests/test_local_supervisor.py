@@ -13,7 +13,7 @@ import pytest
 from visavis.config import LocalConfig
 from visavis.errors import EngineLost, ModelError
 from visavis.local.__main__ import config_from_json, config_to_json
-from visavis.local.supervisor import Supervisor
+from visavis.local.supervisor import Supervisor, environment
 
 pytestmark = pytest.mark.slow
 
@@ -185,3 +185,17 @@ def test_settings_survive_the_way_to_the_child() -> None:
     config = LocalConfig(cache_dir=Path("/x"), llm_url="http://y", llm_api_key="z", threads=3, language="de")
     assert config_from_json(config_to_json(config)) == config
     assert config_from_json(config_to_json(LocalConfig())) == LocalConfig()
+
+
+@pytest.mark.parametrize(
+    ("own", "tunables"),
+    [
+        ({}, "glibc.malloc.hugetlb=1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.check=3"}, "glibc.malloc.check=3:glibc.malloc.hugetlb=1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}, "glibc.malloc.hugetlb=2"),
+    ],
+)
+def test_the_engine_has_large_pages_unless_somebody_decided_otherwise(
+    own: dict[str, str], tunables: str
+) -> None:
+    assert environment({"HOME": "/", **own}) == {"HOME": "/", "GLIBC_TUNABLES": tunables}

