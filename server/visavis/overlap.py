@@ -6,7 +6,6 @@ before that, and the answer goes on where it was.
 
 import re
 from enum import Enum, auto
-from math import log10
 
 from .audio import RATE
 from .config import OverlapConfig
@@ -46,9 +45,9 @@ class OverlapJudge:
         self._duck = config.duck_ms * _PER_MS
         self._hold = config.hold_ms * _PER_MS
         self._aside = config.aside_ms * _PER_MS
-        self._loud = config.loud_db
+        self._loud = 10 ** (config.loud_db / 10)
         self._usual: float | None = None
-        "dBFS of this caller's voice in turns."
+        "Power of this caller's voice in turns, relative to full scale."
         self._power = 0.0
         self._blocks = 0
 
@@ -58,10 +57,11 @@ class OverlapJudge:
 
     def note(self, level: float, *, turn: bool) -> None:
         """Take the level (dBFS) of a voiced block; `turn` is true of what is surely said to be answered."""
-        self._power += 10 ** (level / 10)
+        power = 10 ** (level / 10)
+        self._power += power
         self._blocks += 1
         if turn:
-            self._usual = level if self._usual is None else self._usual + _ADAPT * (level - self._usual)
+            self._usual = power if self._usual is None else self._usual + _ADAPT * (power - self._usual)
 
     def judge(self, voiced: int, least: int) -> Overlap:
         """Judge speech of which `voiced` has been heard so far; from `least` on it can be confirmed."""
@@ -76,7 +76,7 @@ class OverlapJudge:
         """It is clearly louder than the caller usually is: said to be heard."""
         if self._usual is None or not self._blocks:
             return False
-        return 10 * log10(self._power / self._blocks) > self._usual + self._loud
+        return self._power / self._blocks > self._usual * self._loud
 
 
 def is_assent(text: str) -> bool:
