@@ -12,8 +12,8 @@ from .config import OverlapConfig
 
 _PER_MS = RATE // 1000
 
-_ADAPT = 0.02
-"Weight of a new block of 20 ms in the caller's usual level: about a second of speech."
+_ADAPT = 0.005
+"Weight of a new block of 20 ms in the caller's usual level: about four seconds of speech."
 
 _WORDS = """
     mm mhm mmhm hm hmm hmmm uh huh uhhuh um aha ah oh yeah yes yep yup right ok okay sure well wow i see got
