@@ -123,7 +123,7 @@ class Pipeline:
             )
         counts = Counts()
         answer = ""
-        async with aclosing(_clauses(reply, whole=ask.speak)) as clauses:
+        async with aclosing(_clauses(reply, marks, whole=ask.speak)) as clauses:
             async for clause in clauses:
                 if isinstance(clause, Counts):
                     counts = clause
@@ -229,12 +229,13 @@ async def _recite(text: str) -> AsyncGenerator[str | Counts, None]:
 
 
 async def _clauses(
-    reply: AsyncGenerator[str | Counts, None], *, whole: bool
+    reply: AsyncGenerator[str | Counts, None], marks: _Marks, *, whole: bool
 ) -> AsyncGenerator[str | Counts, None]:
     """Stream a reply in clauses if `whole`, else as it comes; `Counts` last."""
     splitter = ClauseSplitter(phrases=True)
     async with aclosing(reply) as pieces:
         async for piece in pieces:
+            marks.set("token")
             if isinstance(piece, Counts):
                 if rest := splitter.flush():
                     yield rest
