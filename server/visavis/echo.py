@@ -64,8 +64,8 @@ _RANGE_DB = 40.0
 "How far below its loudest our voice still matters."
 _NEAR_PEAK_DB = 15.0
 "The gain of a band is told by our sound in it that is so near to its loudest."
-_GAIN_QUANTILE = 0.45
-"Of the ratios heard to played: the caller only adds to what is heard, so a little below the middle."
+_GAIN_QUANTILE = 0.6
+"Of the ratios heard to played: half of the echoes are louder than the median, a caller is louder than most."
 
 _EXCESS_DB = 4.0
 "By how much an echo varies around what it should be: 19 of 20 bands are below."
@@ -77,8 +77,8 @@ _MASKED, _MASK_DB = 50, 20.0
 "Over so many frames, and so far below the echo's loudest, a band is as good as silent."
 _MEMORY = 4
 "Blocks that are judged together."
-_OURS, _FOREIGN = 0.07, 0.23
-"Share of the bands' excess: echoes alone have less than the one, a caller mostly more than the other."
+_OURS, _FOREIGN = 0.05, 0.2
+"Share of the bands' excess: echoes alone mostly have less than the one, a caller more than the other."
 _ANSWER = 50
 "Blocks of ours without any sound after which there is no echo to be expected: 1 s."
 _NEPER = float(np.log(10)) / 10
@@ -225,7 +225,7 @@ class EchoJudge:
         self._recent.append((float(foreign.sum()), float(heard.sum())))
         unexplained, in_all = map(sum, zip(*self._recent, strict=True))
         if in_all >= 2 * _LEAST_SOUND:
-            rest = unexplained / (in_all + 2 * _LEAST_SOUND)
+            rest = unexplained / (in_all + 2 * _MEMORY * _LEAST_SOUND)
             self._share = float(np.interp(rest, (_OURS, _FOREIGN), (1.0, 0.0)))
         return self._share
 
