@@ -175,8 +175,8 @@ class OverlapConfig:
     "Speech after which it waits: coughs and clicks are shorter."
     aside_ms: int = 450
     'Shorter speech may be an "mm-hm" that asks for nothing; longer speech takes the floor.'
-    loud_db: float = 6.0
-    'Above the caller\'s usual level, speech is no aside, however short: a "stop" is called out.'
+    loud_db: float = 3.0
+    "Above the loud part of the caller's usual speech, a word is no aside, however short: it is called out."
     let_go_ms: int = 200
     "Silence after such an aside, before the answer goes on: a sentence has shorter gaps."
 

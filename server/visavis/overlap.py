@@ -6,14 +6,18 @@ before that, and the answer goes on where it was.
 
 import re
 from enum import Enum, auto
+from math import log10
 
 from .audio import RATE
 from .config import OverlapConfig
 
 _PER_MS = RATE // 1000
 
-_ADAPT = 0.005
-"Weight of a new block of 20 ms in the caller's usual level: about four seconds of speech."
+_STEP_DB = 0.1
+_FIRST_STEP_DB = 10.0
+"The n-th step is the n-th part of it, but never less than a step."
+_LOUD_PART = 0.8
+"Share of a caller's speech that is softer than its loud part, which is found in steps of 20 ms."
 
 _WORDS = """
     mm mhm mmhm hm hmm hmmm uh huh uhhuh um aha ah oh yeah yes yep yup right ok okay sure well wow i see got
@@ -45,9 +49,10 @@ class OverlapJudge:
         self._duck = config.duck_ms * _PER_MS
         self._hold = config.hold_ms * _PER_MS
         self._aside = config.aside_ms * _PER_MS
-        self._loud = 10 ** (config.loud_db / 10)
+        self._loud = config.loud_db
         self._usual: float | None = None
-        "Power of this caller's voice in turns, relative to full scale."
+        "dBFS of the loud part of this caller's voice in turns."
+        self._steps = 0
         self._power = 0.0
         self._blocks = 0
 
@@ -57,11 +62,13 @@ class OverlapJudge:
 
     def note(self, level: float, *, turn: bool) -> None:
         """Take the level (dBFS) of a voiced block; `turn` is true of what is surely said to be answered."""
-        power = 10 ** (level / 10)
-        self._power += power
+        self._power += 10 ** (level / 10)
         self._blocks += 1
         if turn:
-            self._usual = power if self._usual is None else self._usual + _ADAPT * (power - self._usual)
+            self._steps += 1
+            usual = level if self._usual is None else self._usual
+            step = max(_STEP_DB, _FIRST_STEP_DB / self._steps)
+            self._usual = usual + step * (_LOUD_PART if level > usual else _LOUD_PART - 1)
 
     def judge(self, voiced: int, least: int) -> Overlap:
         """Judge speech of which `voiced` has been heard so far; from `least` on it can be confirmed."""
@@ -76,7 +83,7 @@ class OverlapJudge:
         """It is clearly louder than the caller usually is: said to be heard."""
         if self._usual is None or not self._blocks:
             return False
-        return self._power / self._blocks > self._usual * self._loud
+        return 10 * log10(self._power / self._blocks) > self._usual + self._loud
 
 
 def is_assent(text: str) -> bool:
