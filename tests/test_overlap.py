@@ -33,7 +33,9 @@ def test_evidence_grows_with_length(milliseconds: int, made_of_it: Overlap) -> N
 def test_loud_is_what_is_louder_than_this_caller_usually_is() -> None:
     judge = OverlapJudge(OverlapConfig())
     assert said(judge, 300, -10.0) is Overlap.HELD  # nobody knows yet how loud this caller is
-    said(judge, 2000, -30.0, turn=True)
+    said(judge, 1000, -30.0, turn=True)
+    assert said(judge, 300, -10.0) is Overlap.HELD  # nor after a second
+    said(judge, 1000, -30.0, turn=True)
     assert said(judge, 300, -28.0) is Overlap.HELD
     assert said(judge, 300, -20.0) is Overlap.CONFIRMED
     assert said(judge, 180, -20.0) is Overlap.HELD

@@ -16,6 +16,8 @@ _PER_MS = RATE // 1000
 _STEP_DB = 0.1
 _FIRST_STEP_DB = 10.0
 "The n-th step is the n-th part of it, but never less than a step."
+_ENOUGH = 100
+"Steps after which the loud part is known: two seconds of speech."
 _LOUD_PART = 0.8
 "Share of a caller's speech that is softer than its loud part, which is found in steps of 20 ms."
 
@@ -81,7 +83,7 @@ class OverlapJudge:
     @property
     def _is_loud(self) -> bool:
         """It is clearly louder than the caller usually is: said to be heard."""
-        if self._usual is None or not self._blocks:
+        if self._usual is None or self._steps < _ENOUGH or not self._blocks:
             return False
         return 10 * log10(self._power / self._blocks) > self._usual + self._loud
 
