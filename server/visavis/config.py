@@ -92,13 +92,12 @@ class EarConfig:
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """How evidence for the end of a turn becomes the silence that is waited for (`endpoint.py`).
+    """How evidence for the end of a turn becomes the silence that is waited for (`endpoint.py`)."""
 
-    Inner pauses thin out exponentially with their length, so each unit of log-odds is worth the same time.
-    """
-
-    ms_per_unit: float = 105.0
-    "Of natural log-odds: what is finished at 30 to 1 waits 140 ms, and what is not at 30 to 1 860 ms."
+    even_ms: int = 500
+    "Where what is known speaks as much for the end as against it."
+    steepness: float = 0.9
+    "Of the wait's logarithm in log-odds: at 4 to 1 for the end it is 144 ms, at 3 to 1 against it 1.3 s."
     shortest_ms: int = 120
     "However sure: stops of the tongue last up to 100 ms, and a caller's own pause begins like an end."
     longest_ms: int = 1_500

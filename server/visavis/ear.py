@@ -8,7 +8,9 @@ from typing import Protocol
 
 from .audio import Pcm, level_dbfs
 from .config import EarConfig
+from .echo import EchoJudge, suppress
 from .hush import Hush, band_level
+from .prosody import Prosody
 from .vad import VoiceActivity
 
 
@@ -42,26 +44,40 @@ class Ear(Protocol):
         ...
 
 
-class CallerEar:
-    """The ear of a call: Silero's judgement, taken back at once where the sound has ended."""
+_MOSTLY_OURS = 0.5
+"Share of our own voice from which the level tells nothing of the caller or the room."
 
-    def __init__(self, vad: VoiceActivity, config: EarConfig | None = None) -> None:
-        config = config or EarConfig()
+
+class CallerEar:
+    """The ear of a call: Silero's judgement, taken back where the sound has ended and where it is our own."""
+
+    def __init__(
+        self, vad: VoiceActivity, config: EarConfig | None = None, echo: EchoJudge | None = None
+    ) -> None:
+        """`echo` is the call's own; None makes one."""
+        self._config = config or EarConfig()
         self._vad = vad
-        self._hush = Hush(config)
-        self._silence = config.silence
+        self._hush = Hush(self._config)
+        self._prosody = Prosody()
+        self._echo = echo or EchoJudge()
 
     def receive(self, pcm: Pcm) -> Sound:
         """Take one 20 ms block, 480 samples at 24 kHz. Raises ValueError for a block of another length."""
         speech = self._vad.receive(pcm)
-        if self._hush.receive(band_level(pcm), speech):
-            speech = min(speech, self._silence)
-        return Sound(speech, level_dbfs(pcm))
+        echo = self._echo.receive(pcm)
+        level = band_level(pcm)
+        if echo < _MOSTLY_OURS and self._hush.receive(level, speech):
+            speech = min(speech, self._config.silence)
+        speech = suppress(speech, echo)
+        finality = self._prosody.receive(pcm, level, voiced=speech >= self._config.voiced)
+        return Sound(speech, level_dbfs(pcm), echo, finality)
 
     def play(self, pcm: Pcm) -> None:
         """Note what goes out to the caller now."""
+        self._echo.play(pcm)
 
     def reset(self) -> None:
-        """Forget what was heard."""
+        """Forget what was heard, but not the room."""
         self._vad.reset()
         self._hush.reset()
+        self._prosody.reset()

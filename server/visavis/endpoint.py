@@ -1,8 +1,7 @@
 """Endpointing by evidence that grows: how long to wait in silence, by what was said and how. Sans-I/O.
 
-Pauses within a turn thin out exponentially with their length. So the odds that a turn is finished grow by
-the same factor with each millisecond of silence, and what else is known, as log-odds, shortens or lengthens
-the wait in proportion.
+Of pauses within a turn, long ones are rare, but not as rare as an exponential law has it: the odds that a turn
+is finished grow as a power of the silence. So the wait is that power's root of what is known, as odds.
 """
 
 import math
@@ -65,8 +64,9 @@ class GrowingEvidence:
         units = self.log_odds(evidence)
         if units is None:
             return self._unknown_ms * self._eagerness
-        wait = (self._unknown_ms - self._config.ms_per_unit * units) * self._pace * self._eagerness
-        return min(max(wait, self._config.shortest_ms), self._config.longest_ms)
+        config = self._config
+        wait = config.even_ms * math.exp(-config.steepness * units) * self._pace * self._eagerness
+        return min(max(wait, config.shortest_ms), config.longest_ms)
 
     def log_odds(self, evidence: Evidence) -> float | None:
         """Sum up what is known, as natural log-odds that the turn is finished; None: nothing."""
