@@ -100,10 +100,14 @@ class Conversation:
             self._listener.receive_draft(self._speaker.draft)
         self._note_acts(now)
 
-    def receive_failure(self, response_id: int, error: EngineError, now: float) -> None:
-        """End a response that the engine broke off. What is buffered of it still plays, then the apology."""
-        self._speaker.receive_failure(response_id, error, now)
+    def receive_failure(self, response_id: int, error: EngineError, now: float) -> bool:
+        """End a response that the engine broke off; tell whether it was awaited.
+
+        What is buffered of it still plays, then the apology.
+        """
+        awaited = self._speaker.receive_failure(response_id, error, now)
         self._note_acts(now)
+        return awaited
 
     def receive_text(self, end: int, text: str, now: float) -> None:
         """Take what a recogniser made of what `HearAside` asked for."""

@@ -274,11 +274,13 @@ class Session:
                 else:
                     raise EngineLost("The engine stopped in the middle of an answer.")
         except EngineError as error:
-            logger.warning("%s: response %d failed: %s", self.call_id, start.response_id, error)
             now = self._loop.time()
             self._trace.failure(start.response_id, error, now)
-            self._conversation.receive_failure(start.response_id, error, now)
-            self._send(self._protocol.encode_error(error))
+            if self._conversation.receive_failure(start.response_id, error, now):
+                logger.warning("%s: response %d failed: %s", self.call_id, start.response_id, error)
+                self._send(self._protocol.encode_error(error))
+            else:
+                logger.debug("%s: request %d was in vain: %s", self.call_id, start.response_id, error)
             self._drain()
 
     async def _send_ahead(self, request: Request) -> None:

@@ -249,21 +249,24 @@ class Speaker:
             case _:  # pragma: no cover
                 assert_never(delta)
 
-    def receive_failure(self, response_id: int, error: EngineError, now: float) -> None:
-        """End a response that the engine broke off. What is buffered of it still plays, then the apology.
+    def receive_failure(self, response_id: int, error: EngineError, now: float) -> bool:
+        """End a response that the engine broke off; tell whether it was awaited.
+
+        What is buffered of it still plays, then the apology.
 
         A request that was refused would be refused again, if it is its media or its length: the next ones
         go without what was seen and heard so far. What was asked for in advance is asked for again.
         """
         if self.draft is not None and self.draft.response_id == response_id:
             self.draft.failed = True
-            return
+            return False
         response = self._generating(response_id)
         if response is None:
-            return
+            return False
         if isinstance(error, EngineRefused):
             self._history.release_media()
         self._end_generation(response, "failed", now, error=error)
+        return True
 
     # What is heard.
 

@@ -15,7 +15,14 @@ from kit import Caller, Counted, until
 from speech import silence, write_wav
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, level_dbfs
 from visavis.caller import call
-from visavis.config import Config, ConversationConfig, ServerConfig, TraceConfig, WatchdogConfig
+from visavis.config import (
+    Config,
+    ConversationConfig,
+    ServerConfig,
+    SpeculationConfig,
+    TraceConfig,
+    WatchdogConfig,
+)
 from visavis.engine import Delta, Done, Request
 from visavis.engine.scripted import Fault, Reply, ScriptedEngine
 from visavis.errors import CallError
@@ -24,6 +31,7 @@ pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("nothing_left")]
 
 QUESTION = "What is the capital of France?"
 LONG = Reply(text="word " * 60, transcript="go on")
+UNHURRIED = ConversationConfig(speculation=SpeculationConfig(enabled=False))
 
 
 def tone(seconds: float, hertz: float) -> Pcm:
@@ -93,7 +101,8 @@ async def test_speech_over_the_answer_silences_it_and_the_next_answer_comes(serv
 @pytest.mark.parametrize("after", [None, 0.3])
 async def test_a_failed_answer_is_told_and_the_next_turn_works(serve, http, say, after):
     broken = replace(LONG, fault=Fault.LOST, fault_after_s=after)
-    server = await serve(ScriptedEngine([broken, Reply(text="Back again.", transcript="hello")]))
+    engine = ScriptedEngine([broken, Reply(text="Back again.", transcript="hello")])
+    server = await serve(engine, Config(conversation=UNHURRIED))
     async with Caller(server.url, http) as caller:
         ear = caller.ear
         ear.say(say(QUESTION))
@@ -104,6 +113,18 @@ async def test_a_failed_answer_is_told_and_the_next_turn_works(serve, http, say,
         await until(lambda: ear.kinds()["response.done"] == 2, "the next answer")
         done = [e["response"]["status"] for e in ear.events if e["type"] == "response.done"]
         assert done == ["failed", "completed"]
+
+
+async def test_an_answer_in_advance_that_fails_is_asked_for_again_and_nobody_hears_of_it(serve, http, say):
+    broken = replace(LONG, fault=Fault.LOST, fault_after_s=None)
+    server = await serve(ScriptedEngine([broken, Reply(text="Here I am.", transcript="hello")]))
+    async with Caller(server.url, http) as caller:
+        ear = caller.ear
+        ear.say(say(QUESTION))
+        await until(lambda: ear.kinds()["response.done"] == 1, "the answer")
+        done = [e["response"]["status"] for e in ear.events if e["type"] == "response.done"]
+        assert done == ["completed"]
+        assert ear.kinds()["error"] == 0
 
 
 async def test_hanging_up_closes_the_engines_stream_and_leaves_nothing(serve, http, say):
@@ -283,7 +304,7 @@ async def test_a_trace_replays_to_the_same(serve, http, say, tmp_path: Path):
     assert await asyncio.to_thread(replay, path) is None
     lines = (await asyncio.to_thread(path.read_text)).splitlines()
     assert not any("word word" in line for line in lines if '"in":"audio"' in line)
-    broken = [line.replace('"p":0.', '"p":0.0') for line in lines]
+    broken = [line.replace('"speech":0.', '"speech":0.0') for line in lines]
     await asyncio.to_thread(path.write_text, "\n".join(broken))
     assert await asyncio.to_thread(replay, path) is not None
 
