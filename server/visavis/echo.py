@@ -46,8 +46,8 @@ _BEFORE = 50
 
 _DECAY_DB = 1.5
 "By which the sound in a room falls in a frame: 60 dB in 0.4 s."
-_NOISE_FALL, _NOISE_RISE_DB = 0.1, 0.03
-"The noise floor follows what is quieter fast, and rises by 3 dB in a second."
+_NOISE_FALL, _NOISE_RISE_DB = 0.2, 0.06
+"In a block: the noise floor follows what is quieter fast, and rises by 3 dB in a second."
 _FLOOR_DB, _QUIETEST_DB = 2.0, 6.0
 "By which the mean of noise is above that floor, and above the mean of its quietest quarter."
 
@@ -306,10 +306,10 @@ class _Noise:
         self._begun = True
 
     def receive(self, rows: Rows) -> None:
-        for row in rows:
-            self._power += 0.3 * (10 ** (row / 10) - self._power)
-            over = 10 * np.log10(self._power) + _FLOOR_DB - self.floor
-            self.floor = self.floor + np.where(over < 0, _NOISE_FALL * over, np.minimum(over, _NOISE_RISE_DB))
+        """Take the rows of one block."""
+        self._power += 0.5 * ((10 ** (rows / 10)).mean(axis=0) - self._power)
+        over = 10 * np.log10(self._power) + _FLOOR_DB - self.floor
+        self.floor = self.floor + np.where(over < 0, _NOISE_FALL * over, np.minimum(over, _NOISE_RISE_DB))
 
 
 def _append(rows: Rows, new: Rows) -> None:
