@@ -7,6 +7,7 @@ import pytest
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, resample
 from visavis.config import EarConfig, VadConfig
 from visavis.ear import CallerEar
+from visavis.echo import EchoJudge
 from visavis.hush import Hush, band_level
 from visavis.vad import GatedVad, SileroPool
 
@@ -27,6 +28,20 @@ class Told:
 
     def reset(self) -> None:
         self.resets += 1
+
+
+class Ours(EchoJudge):
+    """An echo judge that says what it is told."""
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        self.played: list[Pcm] = []
+
+    def play(self, pcm: Pcm) -> None:
+        self.played.append(pcm)
+
+    def receive(self, pcm: Pcm) -> float:
+        return self.share
 
 
 def tone(dbfs: float, hertz: float = 1000.0, seconds: float = 0.02) -> Pcm:
@@ -120,6 +135,20 @@ def test_a_reset_forgets_voice_and_room() -> None:
     ear.reset()
     assert told.resets == 1
     assert ear.receive(np.zeros(BLOCK, np.int16)).speech == 0.9
+
+
+def test_our_own_voice_is_no_speech_and_tells_nothing_of_voice_and_room() -> None:
+    told, ours = Told(), Ours()
+    ear = CallerEar(told, echo=ours)
+    ear.play(tone(-20))
+    assert len(ours.played) == 1
+    told.probability, ours.share = 0.9, 0.8
+    for _ in range(50):
+        sound = ear.receive(tone(-10))
+    assert sound.speech == pytest.approx(0.9 * 0.2)
+    assert sound.echo == 0.8
+    ours.share = 0.0
+    assert [ear.receive(tone(-50)).speech for _ in range(3)] == [0.9] * 3  # else silence beside that voice
 
 
 # On speech

@@ -8,7 +8,8 @@ from visavis.endpoint import GrowingEvidence, endpointer_for
 from visavis.turns import Evidence, FixedSilence, SpeechPaused, SpeechStopped, TurnDetector
 
 MS = RATE // 1000
-CONFIG = TurnConfig()
+ENDPOINT = replace(EndpointConfig(), even_ms=500, steepness=0.5, shortest_ms=120, longest_ms=1_500)
+CONFIG = TurnConfig(endpoint=ENDPOINT)
 DETECTION = TurnDetection()
 
 
@@ -49,8 +50,8 @@ def test_what_sounds_finished_ends_at_once_and_what_does_not_is_waited_for() -> 
 
 
 def test_no_wait_is_shorter_or_longer_than_the_limits() -> None:
-    assert wait_ms(finality=1.0, verdict=1.0, text="Really?") == EndpointConfig().shortest_ms
-    assert wait_ms(finality=0.0, verdict=0.0, text="and") == EndpointConfig().longest_ms
+    assert wait_ms(finality=1.0, verdict=1.0, text="Really?") == ENDPOINT.shortest_ms
+    assert wait_ms(finality=0.0, verdict=0.0, text="and") == ENDPOINT.longest_ms
 
 
 def test_a_verdict_is_evidence() -> None:
@@ -66,9 +67,9 @@ def test_evidence_adds_up() -> None:
     ("text", "low", "high"),
     [
         ("I would like to go to Paris and", 1500, 1500),
-        ("I would like a coffee,", 900, 1500),
-        ("I would like a coffee.", 200, 400),
-        ("Where is the station?", 120, 200),
+        ("I would like a coffee,", 900, 1100),
+        ("I would like a coffee.", 380, 420),
+        ("Where is the station?", 200, 280),
         ("I would like a coffee", 500, 500),
     ],
 )
@@ -118,7 +119,7 @@ def test_the_engine_is_asked_as_soon_as_the_end_is_likely() -> None:
 
 def test_what_sounds_unfinished_is_asked_only_shortly_before_its_end() -> None:
     lead_ms = wait_ms(finality=0.05) - draft_ms(finality=0.05)
-    assert abs(lead_ms - EndpointConfig().draft_ms) <= BLOCK // MS
+    assert abs(lead_ms - ENDPOINT.draft_ms) <= BLOCK // MS
     assert CONFIG.pause_ms < draft_ms(text="because") < wait_ms(text="because")
 
 

@@ -1,7 +1,7 @@
 """Endpointing by evidence that grows: how long to wait in silence, by what was said and how. Sans-I/O.
 
-Of pauses within a turn, long ones are rare, but not as rare as an exponential law has it: the odds that a turn
-is finished grow as a power of the silence. So the wait is that power's root of what is known, as odds.
+Long pauses within a turn are rare, but not as rare as an exponential law has it: the odds that a turn is
+finished grow as a power of the silence. So the wait is a root of what else is known, as odds.
 """
 
 import math

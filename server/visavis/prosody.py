@@ -91,7 +91,7 @@ class Prosody:
         self._finality: float | None = None
 
     def receive(self, pcm: Pcm, level: float, *, voiced: bool) -> float | None:
-        """Take one 20 ms block at 24 kHz and its level in dB; return how final the words before a silence are.
+        """Take one 20 ms block at 24 kHz and its level in dB; return how final the words before a pause are.
 
         That is the probability, 0 to 1, that they were the last; None during speech and when too little was
         heard.
