@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 
 from sim import SILENCE, UNHURRIED, VOICE, LevelEar
 from visavis import session as session_module
@@ -17,6 +18,7 @@ from visavis.audio import RATE, Pcm
 from visavis.config import Config, ConversationConfig, EngineConfig, SessionConfig
 from visavis.engine import AudioDelta, Delta, Request, TextDelta
 from visavis.errors import EngineBusy
+from visavis.metrics import COUNTED
 from visavis.session import Session
 from visavis.trace import CallTrace
 
@@ -134,6 +136,19 @@ async def test_a_word_over_the_answer_is_written_down_and_decides(monkeypatch: p
         assert "output_audio_buffer.cleared" not in Peer.told
         ears.go.set()
         await call.until(lambda: "output_audio_buffer.cleared" in Peer.told)
+
+
+async def test_what_happens_between_the_two_is_counted(monkeypatch: pytest.MonkeyPatch):
+    def count(what: str) -> float:
+        return REGISTRY.get_sample_value("visavis_turn_taking_total", {"what": what}) or 0.0
+
+    before = {what: count(what) for what in COUNTED}
+    async with calling(monkeypatch, ConversationConfig()) as call:
+        await say_a_word_over_the_answer(call)
+        await call.hears(1.0)
+        await call.hears(1.0, VOICE)
+    counted = {what: count(what) - before[what] for what in COUNTED}
+    assert {what for what, times in counted.items() if times} == {"draft_used", "aside", "barge_in"}
 
 
 async def test_ears_that_fail_change_nothing(monkeypatch: pytest.MonkeyPatch):

@@ -14,6 +14,15 @@ ENGINE_SPEECH = Counter(
     ("what",),
 )
 
+TURN_TAKING = Counter(
+    "visavis_turn_taking",
+    "Answers in advance that were used and in vain, interruptions, words of assent, turns that went on after "
+    "their end, and answers that failed and were apologised for.",
+    ("what",),
+)
+COUNTED = frozenset({"draft_used", "draft_wasted", "barge_in", "aside", "reopened", "apology"})
+"Marks of a conversation that are counted there."
+
 
 def exposition() -> tuple[bytes, str]:
     """Return all metrics as text, and its content type."""

@@ -31,6 +31,7 @@ from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame
 from .history import History
 from .lines import NO_LINES, Lines
+from .metrics import COUNTED, TURN_TAKING
 from .protocol.realtime import RealtimeProtocol
 from .rtc import Peer
 from .trace import CallTrace
@@ -256,8 +257,9 @@ class Session:
                     self.hang_up(reason)
                 case Notify(event):
                     self._send(event)
-                case Mark():
-                    pass
+                case Mark(name):
+                    if name in COUNTED:
+                        TURN_TAKING.labels(name).inc()
         self._arm()
 
     async def _respond(self, start: StartResponse) -> None:
