@@ -46,10 +46,18 @@ def phrases(text: str) -> list[str]:
     [
         ["The capital of France ", "is Paris."],
         ["The sky is blue ", "because of the scattering of light by the air ", "and by what floats in it."],
-        ["The largest planet of our solar system ", "is Jupiter."],
+        ["The largest planet ", "of our solar system is Jupiter."],
+        ["We will not see it again."],
         ["Seven times eight equals 56."],
         ["You're welcome! ", "Have a nice day on the coast and in the hills, will you?"],
-        ["To make a cup of tea ", "you boil water, ", "let it stand in the pot for a while and pour it."],
+        ["Sure! ", "Why was the math book sad? ", "It had many problems on the mind and in the heart."],
+        [
+            "Sure! ",
+            "My favourite joke ",
+            "is about a horse. ",
+            "It comes into a bar and is asked why it looks so.",
+        ],
+        ["To make a cup ", "of tea you boil water, ", "let it stand in the pot for a while and pour it."],
         ["I know one two three four five six seven eight ", "nine ten eleven."],
     ],
 )

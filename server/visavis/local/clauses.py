@@ -11,7 +11,7 @@ FIRST_CHARACTERS = 12
 "A first clause is at least so long: shorter ones sound clipped."
 FIRST_WORDS = 10
 "A first clause that no punctuation ends is cut after so many words."
-PHRASE_WORDS = 4
+PHRASE_WORDS = 3
 "A first phrase has at least so many: a second of sound, in which a small model writes the next one."
 NEXT_PHRASE_WORDS = 8
 "The clause after a first phrase may be a phrase too, from here on: it has to be there in time."
@@ -20,18 +20,21 @@ FIRST_WIDE_CHARACTERS = 6
 MAX_CHARACTERS = 240
 "A sentence this long is spoken up to its last pause, or word."
 
+_SHORT_ENDS = ("!", "?")
+"Where speech may begin within a sentence, a call such as Sure! is a clause however short."
 _QUOTES = "\"'”’»)\\]"
 _SENTENCE = re.compile(rf"[.!?…][{_QUOTES}]*\s+|[。！？]+[」』”]*\s*")
 _PAUSE = re.compile(rf"[.!?…,;:—–][{_QUOTES}]*\s+|[。！？，、；：]+\s*")
 _WORDS = re.compile(rf"\s*(?:\S+\s+){{{FIRST_WORDS}}}")
 _FUNCTION = (
     "about|after|although|am|and|are|as|at|because|before|but|by|can|could|did|do|does|during|for|from|had|"
-    "has|have|he|her|his|how|i|if|in|into|is|it|its|may|might|must|my|nor|on|or|our|over|she|should|since|so|"
-    "that|the|their|there|these|they|this|those|though|through|under|unless|until|was|we|were|what|when|"
-    "where|which|while|who|why|will|with|without|would|you|your"
+    "has|have|he|his|how|i|if|in|into|is|its|may|might|must|my|nor|of|on|or|our|over|she|should|since|the|"
+    "their|they|though|through|under|unless|until|was|we|were|what|when|where|which|while|who|why|will|"
+    "with|without|would|your"
 )
-"English. Those of `_CLINGING` are left out, before which nobody takes breath."
-_CLINGING = "a|an|be|been|no|not|of|than|to|very"
+"English."
+_CLINGING = "a|an|be|been|her|him|it|me|no|not|so|than|that|them|these|this|those|to|us|very|you"
+"Function words before which nobody takes breath, or which may end a sentence."
 _PHRASE = re.compile(rf"(?<=\w)\s+(?=(?:{_FUNCTION})(?:\s|$))", re.IGNORECASE)
 _NO_CONTENT = re.compile(rf"(?:{_FUNCTION}|{_CLINGING})", re.IGNORECASE)
 _LAST_WORD = re.compile(r"(\S+)\.\s*$")
@@ -50,6 +53,7 @@ class ClauseSplitter:
         """With `phrases` speech may begin within a sentence, which sounds a little less natural."""
         self._buffer = ""
         self._first = True
+        self._phrases = phrases
         self._phrase_words = PHRASE_WORDS if phrases else 0
         "The next clause may be a phrase of so many words; 0: it may not."
 
@@ -59,8 +63,7 @@ class ClauseSplitter:
         while end := self._end():
             clauses.append(self._buffer[:end])
             self._buffer = self._buffer[end:]
-            self._first = False
-            self._phrase_words = self._after(clauses[-1])
+            self._go_on(clauses[-1])
         return clauses
 
     def flush(self) -> str:
@@ -68,16 +71,22 @@ class ClauseSplitter:
         rest, self._buffer = self._buffer, ""
         return rest
 
-    def _after(self, clause: str) -> int:
-        """Tell from how many words on a phrase may follow: one alone, while the first sentence goes on."""
-        inside = self._phrase_words == PHRASE_WORDS and not _PAUSE.search(clause)
-        return NEXT_PHRASE_WORDS if inside else 0
+    def _go_on(self, clause: str) -> None:
+        """Choose how the clause after this one may end."""
+        said = clause.strip()
+        if self._phrases and self._first and len(said) < FIRST_CHARACTERS and said[-1:] in _SHORT_ENDS:
+            return  # what follows is needed as soon
+        within = self._phrase_words == PHRASE_WORDS and not _PAUSE.search(clause)
+        self._first = False
+        self._phrase_words = NEXT_PHRASE_WORDS if within else 0
 
     def _end(self) -> int:
         """Find where the next clause ends; 0 while it does not."""
         if self._first or self._phrase_words:
             for match in _PAUSE.finditer(self._buffer):
                 said = self._buffer[: match.end()].strip()
+                if self._phrases and said[-1] in _SHORT_ENDS:
+                    return match.end()
                 least = FIRST_WIDE_CHARACTERS if said[-1] in "。！？，、；：" else FIRST_CHARACTERS
                 if len(said) >= least and not _abbreviated(said):
                     return match.end()
