@@ -55,6 +55,8 @@ _LEARN_EVERY = 5
 "Blocks between two looks for delay and gains."
 _LEAST_FRAMES = 20
 "Frames with sound of ours from which delay and gains can be told: 200 ms."
+_SURPRISED_FRAMES = 80
+"Frames that it takes where no echo was to be expected any more."
 _ALIKE_AT_FIRST, _ALIKE = 0.55, 0.35
 "Correlation that makes an echo, over the least and over all frames: other speech has .6 and .3 at most."
 _FOREIGN_AT_MOST = 0.1
@@ -104,8 +106,8 @@ class EchoJudge:
 
     An echo is found within 300 ms of its beginning. Until the first is, sound that begins after our own, and
     before we were heard by nobody for a second, is taken for echo for its first 240 ms: a caller who speaks
-    just then is heard that much later. When its delay or its loudness change it is found anew in about 0.4 s;
-    until then it is taken for the caller.
+    just then is heard up to 320 ms later. Where none was to be expected any more, one is found within 1 s.
+    When its delay or its loudness change, it is found anew in about 0.4 s; until then it counts as the caller.
     """
 
     def __init__(self) -> None:
@@ -150,10 +152,7 @@ class EchoJudge:
         self._received += 1
         self._hear(pcm)
         if self._worth_learning():
-            for frames in (_SPAN, _BRIEF):
-                span = min(frames, 2 * self._received)
-                if self._path.learn(self._played(_LAGS + span), self._mic[-span:], self._noise.floor):
-                    break
+            self._learn()
         return self._judge()
 
     def _advance(self) -> bool:
@@ -174,6 +173,15 @@ class EchoJudge:
             return due
         sound = bool(_audible(self._mic[-2:], self._noise.floor).sum() >= 2 * _LEAST_SOUND)
         return sound and (due or self._doubt > 0)
+
+    def _learn(self) -> None:
+        surprising = self._path.lag is None and self._unanswered >= _ANSWER
+        for frames in (_SPAN, _BRIEF):
+            span = min(frames, 2 * self._received)
+            if span < (_SURPRISED_FRAMES if surprising else _LEAST_FRAMES):
+                return
+            if self._path.learn(self._played(_LAGS + span), self._mic[-span:], self._noise.floor):
+                return
 
     def _begin(self) -> None:
         """We begin to speak after a silence."""
@@ -259,7 +267,7 @@ class _Path:
         peak = ours.max(axis=0)
         ours = np.maximum(ours, peak - _RANGE_DB)
         sounding = int(np.count_nonzero((ours > peak - _NEAR_PEAK_DB).any(axis=1)))
-        if sounding < _LEAST_FRAMES or span < _LEAST_FRAMES:
+        if sounding < _LEAST_FRAMES:
             return True
         likeness = _likeness(ours, np.maximum(mic, noise + 3))
         best = int(likeness.argmax())
