@@ -171,6 +171,22 @@ def test_an_echo_that_fades_away_no_longer_hides_the_caller() -> None:
     assert np.mean([share < 0.3 for share in told]) > 0.8
 
 
+def test_an_echo_that_surprises_is_found_within_a_second() -> None:
+    mic = microphone(OURS, -12, 100)
+    mic[: 3 * RATE] = quiet(3 * RATE)
+    told = list(zip(shares(OURS, mic), loud(mic), strict=True))[4 * RATE // BLOCK :]
+    assert np.mean([share > 0.5 for share, yes in told if yes]) > 0.9
+
+
+def test_a_click_is_too_short_to_tell_an_echo_by() -> None:
+    click = np.zeros(3 * RATE, np.int16)
+    click[RATE : RATE + BLOCK] = OURS[RATE : RATE + BLOCK]
+    heard = mix(echo_of(click, -6, 100, room(np.random.default_rng(1))), quiet(len(click)))
+    heard[RATE + 20 * BLOCK :][: len(CALLER)] = CALLER
+    told = shares(click, heard)[RATE // BLOCK + 25 :]
+    assert max(told[12:]) == 0
+
+
 def test_silence_that_is_not_played_counts_as_silence() -> None:
     judge = EchoJudge()
     mic = microphone(OURS, -12, 100)

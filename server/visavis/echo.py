@@ -107,7 +107,7 @@ class EchoJudge:
     An echo is found within 300 ms of its beginning. Until the first is, sound that begins after our own, and
     before we were heard by nobody for a second, is taken for echo for its first 240 ms: a caller who speaks
     just then is heard up to 320 ms later. Where none was to be expected any more, one is found within 1 s.
-    When its delay or its loudness change, it is found anew in about 0.4 s; until then it counts as the caller.
+    When its delay or its loudness change, it is found anew in about 0.4 s; until then it is the caller.
     """
 
     def __init__(self) -> None:
