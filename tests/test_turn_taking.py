@@ -288,8 +288,8 @@ def test_the_answer_goes_on_soon_after_a_word_of_assent():
 
 
 def test_a_loud_word_interrupts_however_short():
-    sim = Sim(speech=[(1.0, 4.0), (7.0, 7.3)], replies=[LONG, Reply()], shouts=True).run(12)
-    assert sim.marks("barge_in")[0] - 7.0 == pytest.approx(0.2, abs=0.03)
+    sim = Sim(speech=[(1.0, 4.0), (7.0, 7.34)], replies=[LONG, Reply()], shouts=True).run(12)
+    assert sim.marks("barge_in")[0] - 7.0 == pytest.approx(0.28, abs=0.03)
     assert len(user_turns(sim)) == 2
 
 

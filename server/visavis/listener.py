@@ -308,7 +308,7 @@ class Listener:
             return
         evidence = turns.evidence
         silence = 0 if evidence is None else evidence.silence
-        match self._overlap.judge(turns.onset, self._min_voiced):
+        match self._overlap.judge(turns.onset):
             case Overlap.CONFIRMED if self._unconfirmed:
                 self._take_floor(now)
             case Overlap.NONE:

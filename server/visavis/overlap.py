@@ -52,6 +52,7 @@ class OverlapJudge:
         self._hold = config.hold_ms * _PER_MS
         self._aside = config.aside_ms * _PER_MS
         self._loud = config.loud_db
+        self._least_loud = config.loud_ms * _PER_MS
         self._usual: float | None = None
         "dBFS of the loud part of this caller's voice in turns."
         self._steps = 0
@@ -72,9 +73,9 @@ class OverlapJudge:
             step = max(_STEP_DB, _FIRST_STEP_DB / self._steps)
             self._usual = usual + step * (_LOUD_PART if level > usual else _LOUD_PART - 1)
 
-    def judge(self, voiced: int, least: int) -> Overlap:
-        """Judge speech of which `voiced` has been heard so far; from `least` on it can be confirmed."""
-        if voiced >= self._aside or (voiced >= least and self._is_loud):
+    def judge(self, voiced: int) -> Overlap:
+        """Judge speech of which `voiced` has been heard so far."""
+        if voiced >= self._aside or (voiced >= self._least_loud and self._is_loud):
             return Overlap.CONFIRMED
         if voiced >= self._hold:
             return Overlap.HELD
