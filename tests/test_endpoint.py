@@ -84,6 +84,11 @@ def test_eagerness_scales_every_wait() -> None:
     assert of("high") < of("medium") == of("auto") < of("low")
 
 
+def test_who_may_just_be_going_on_is_not_at_an_end() -> None:
+    assert wait_ms(finality=0.99, probability=0.4) == ENDPOINT.longest_ms
+    assert wait_ms(finality=0.99, probability=0.2) == ENDPOINT.shortest_ms
+
+
 def test_a_caller_of_long_pauses_is_given_more_time() -> None:
     endpointer = GrowingEvidence(CONFIG, DETECTION)
     for _ in range(8):

@@ -86,8 +86,10 @@ class EarConfig:
     "after so long: by then it has noticed most ends itself, and hears speech that the noise covers."
     silence: float = 0.05
     "The most that the probability of speech is in such a silence."
-    voiced: float = 0.35
-    "Probability from which a block counts for melody: what keeps a turn going by default."
+    voiced: float = 0.5
+    "Probability from which words begin whose melody counts,"
+    voiced_still: float = 0.35
+    "and from which they go on: as turns do by default."
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class EndpointConfig:
     "Of a full stop: recognisers write it after anything."
     question_text: float = 1.5
     "Of a question mark, which is not written after anything."
+    resuming: float = 0.3
+    "Probability of speech in the newest block from which the caller may just be going on: no end yet."
     pause_ms: int = 150
     "Shorter silences within a turn are consonants and tell nothing of a caller's pauses."
     usual_pause_ms: int = 450

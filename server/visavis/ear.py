@@ -60,6 +60,7 @@ class CallerEar:
         self._hush = Hush(self._config)
         self._prosody = Prosody()
         self._echo = echo or EchoJudge()
+        self._voiced = False
 
     def receive(self, pcm: Pcm) -> Sound:
         """Take one 20 ms block, 480 samples at 24 kHz. Raises ValueError for a block of another length."""
@@ -69,7 +70,9 @@ class CallerEar:
         if echo < _MOSTLY_OURS and self._hush.receive(level, speech):
             speech = min(speech, self._config.silence)
         speech = suppress(speech, echo)
-        finality = self._prosody.receive(pcm, level, voiced=speech >= self._config.voiced)
+        limit = self._config.voiced_still if self._voiced else self._config.voiced
+        self._voiced = speech >= limit
+        finality = self._prosody.receive(pcm, level, voiced=self._voiced)
         return Sound(speech, level_dbfs(pcm), echo, finality)
 
     def play(self, pcm: Pcm) -> None:
@@ -81,3 +84,4 @@ class CallerEar:
         self._vad.reset()
         self._hush.reset()
         self._prosody.reset()
+        self._voiced = False

@@ -39,7 +39,10 @@ class GrowingEvidence:
         self._pace = 1.0
 
     def finished(self, evidence: Evidence) -> bool:
-        return evidence.silence >= self.wait_ms(evidence) * _PER_MS
+        wait_ms = self.wait_ms(evidence)
+        if evidence.probability >= self._config.resuming:
+            wait_ms = max(wait_ms, self._config.longest_ms)
+        return evidence.silence >= wait_ms * _PER_MS
 
     def may_be_finished(self, evidence: Evidence) -> bool:
         if evidence.silence < self._pause:

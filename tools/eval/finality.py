@@ -5,7 +5,7 @@
 
 Sentences are spoken by synthetic voices, and by people if VISAVIS_SPEECH_DIR is set. Their ends are final;
 the pauses at their commas, made long, and the ends of first clauses spoken alone are not. What is heard goes
-through the ear of the product, at several levels and with some noise. It takes five minutes.
+through the ear of the product, at several levels and in some noise. It takes eight minutes.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
-from corpus import Utterance, measured, recordings, with_pauses
+from corpus import LEVEL_DBFS, Utterance, measured, recordings, with_pauses
 
 from visavis import finality
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, from_float, resample
@@ -115,7 +115,7 @@ bien. / parce que le magasin ferme. / puis deux oeufs, et du sucre. / peux-tu m'
 podríamos dar un paseo. / pero mi teléfono estaba apagado. / todos se fueron a casa. / estuvo bien. / porque
 la tienda cierra. / luego dos huevos, y azúcar. / ¿puedes ayudarme? /""",
 }
-WHOLE, BROKEN, CLAUSES = 50, 40, 25
+WHOLE, BROKEN, CLAUSES = 60, 70, 25
 "What a voice says: sentences without a pause, with one or two, and first clauses alone."
 ESPEAK = {
     "american": ("en", "en-us", 150, 50),
@@ -139,10 +139,14 @@ PACKAGED = {
 }
 "Speed, and the rate at which it is taken to be: lower rates make lower voices."
 
-HIDDEN = 8
-DECAY = 3.0
+CONFIG = EarConfig()
+SNRS_DB = (10, 15, 20, 20, 30, 30, 45, 45, 45)
+"Of the noise in which a voice is heard, one as likely as the next."
+
+HIDDEN = 16
+DECAY = 10.0
 "Of the weights: a sum of squares worth so much beside the losses of all examples."
-STEPS = 1_500
+STEPS = 1_000
 CALL = 5
 "Utterances of one caller, after which another of the same voice begins."
 
@@ -234,6 +238,14 @@ def examples(seed: int = 5) -> list[Example]:
     return found
 
 
+def noise(samples: int, rng: np.random.Generator) -> np.ndarray:
+    """White, pink or brown, with an RMS of 1."""
+    spectrum = np.fft.rfft(rng.normal(size=samples))
+    spectrum /= np.maximum(np.fft.rfftfreq(samples, 1 / RATE), 60) ** rng.choice([0, 0.5, 1])
+    sound = np.fft.irfft(spectrum, samples)
+    return np.asarray(sound / sound.std())
+
+
 def listen(
     said: Said, voice: str, ear: CallerEar, prosody: Prosody, rng: np.random.Generator
 ) -> list[Example]:
@@ -241,13 +253,12 @@ def listen(
     lead, end = 6 * RATE // 10, utterance.end
     sound = np.concatenate([np.zeros(lead), utterance.pcm.astype(float), np.zeros(RATE)])
     sound *= 10 ** (rng.uniform(-6, 6) / 20)
-    hiss_dbfs = -26 - rng.choice([25, 30, 40, 45])
-    sound += rng.normal(size=len(sound)) * 32768 * 10 ** (hiss_dbfs / 20)
+    sound += noise(len(sound), rng) * 32768 * 10 ** ((LEVEL_DBFS - rng.choice(SNRS_DB)) / 20)
     pcm = np.clip(np.rint(sound), -32768, 32767).astype(np.int16)
-    found, silence, began = [], 0, False
+    found, silence, began, voiced = [], 0, False, False
     for at in range(0, len(pcm) - BLOCK + 1, BLOCK):
         block = pcm[at : at + BLOCK]
-        voiced = ear.receive(block).speech >= EarConfig().voiced
+        voiced = ear.receive(block).speech >= (CONFIG.voiced_still if voiced else CONFIG.voiced)
         prosody.receive(block, band_level(block), voiced=voiced)
         began, silence = began or voiced, 0 if voiced else silence + 1
         if began and silence == 4 and (features := prosody.features()) is not None:
