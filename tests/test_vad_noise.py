@@ -1,4 +1,4 @@
-"""Voice activity and turn detector together, on sound: speech makes turns, noise makes none."""
+"""The ear and the turn detector together, on sound: speech makes turns, noise makes none."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, resample
 from visavis.config import TurnConfig, TurnDetection, VadConfig
-from visavis.turns import SpeechStarted, SpeechStopped, TurnDetector, TurnEvent
+from visavis.ear import CallerEar
+from visavis.turns import (
+    FixedSilence,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechStopped,
+    TurnDetector,
+    TurnEvent,
+)
 from visavis.vad import GatedVad, SileroPool
 
 pytestmark = pytest.mark.slow
@@ -24,13 +33,13 @@ MS = RATE // 1000
 def turns_of(sound: Sound, settings: TurnDetection | None = None) -> list[TurnEvent]:
     """What a caller who sends this sound and then silence is taken to have said."""
     pcm = np.clip(np.rint(np.concatenate([sound, pause(1.0)])), -32768, 32767).astype(np.int16)
-    vad = GatedVad(VadConfig(), POOL)
-    turns = TurnDetector(TurnConfig(), settings or TurnDetection())
+    ear = CallerEar(GatedVad(VadConfig(), POOL))
+    turns = TurnDetector(TurnConfig(), settings or TurnDetection(), FixedSilence)
     events: list[TurnEvent] = []
     for position in range(0, len(pcm) - BLOCK + 1, BLOCK):
-        events += turns.receive(position, BLOCK, vad.receive(pcm[position : position + BLOCK]))
-    vad.reset()
-    return events
+        events += turns.receive(position, BLOCK, ear.receive(pcm[position : position + BLOCK]).speech)
+    ear.reset()
+    return [event for event in events if not isinstance(event, SpeechPaused | SpeechResumed)]
 
 
 def turns_in(sound: Sound, settings: TurnDetection | None = None) -> list[SpeechStopped]:
