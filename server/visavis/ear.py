@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .audio import Pcm, level_dbfs
-from .config import EarConfig
+from .config import ConversationConfig, EarConfig
 from .echo import EchoJudge, suppress
 from .hush import Hush, band_level
 from .prosody import Prosody
-from .vad import VoiceActivity
+from .vad import GatedVad, SileroPool, VoiceActivity
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +85,8 @@ class CallerEar:
         self._hush.reset()
         self._prosody.reset()
         self._voiced = False
+
+
+def caller_ear(config: ConversationConfig, pool: SileroPool) -> CallerEar:
+    """Make the ear of a call; what it needs of Silero it borrows."""
+    return CallerEar(GatedVad(config.vad, pool), config.ear)

@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from .app import build_app
 from .config import Config, SessionConfig
 from .conversation import Conversation
-from .ear import CallerEar
+from .ear import caller_ear
 from .engine import Engine
 from .engine.hearing import HearingEngine
 from .engine.helper import Helper
@@ -25,7 +25,7 @@ from .serving import run_server
 from .session import Session
 from .smart_turn import SmartTurn, find_smart_turn
 from .trace import CallTrace
-from .vad import GatedVad, SileroPool
+from .vad import SileroPool
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ async def serve(config: Config) -> None:
     pool = SileroPool()
     pool.warm()
     # What a setting makes impossible is told now rather than to the first caller.
-    Conversation(config.conversation, CallerEar(GatedVad(config.conversation.vad, pool)), "check")
+    Conversation(config.conversation, caller_ear(config.conversation, pool), "check")
     with _unwrapped():
         await _serve(config, pool)
 
@@ -51,7 +51,7 @@ async def _serve(config: Config, pool: SileroPool) -> None:
         ears = engine if isinstance(engine, HearingEngine) else None
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
-            ear = CallerEar(GatedVad(config.conversation.vad, pool))
+            ear = caller_ear(config.conversation, pool)
             trace = CallTrace(config.trace, call_id)
             return Session(call_id, config, settings, engine, ear, trace, repertoire.lines, ears, judge)
 

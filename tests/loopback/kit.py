@@ -18,13 +18,13 @@ from visavis.app import CALLS, build_app
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.calls import Calls
 from visavis.config import Config, RtcConfig, SessionConfig
-from visavis.ear import CallerEar
+from visavis.ear import caller_ear
 from visavis.engine import Delta, Engine, Request
 from visavis.frames import Frame
 from visavis.rtc import OutgoingPeer
 from visavis.session import Session
 from visavis.trace import CallTrace
-from visavis.vad import GatedVad, SileroPool
+from visavis.vad import SileroPool
 
 
 @dataclass
@@ -52,7 +52,7 @@ async def running_server(
     sessions: list[Session] = []
 
     def open_call(call_id: str, settings: SessionConfig) -> Session:
-        ear = CallerEar(GatedVad(config.conversation.vad, pool))
+        ear = caller_ear(config.conversation, pool)
         sessions.append(session(call_id, config, settings, engine, ear, CallTrace(config.trace, call_id)))
         return sessions[-1]
 

@@ -29,12 +29,12 @@ from visavis.actions import Action, Mark
 from visavis.app import build_app
 from visavis.audio import Pcm
 from visavis.config import Config, EngineConfig, SessionConfig
-from visavis.ear import CallerEar
+from visavis.ear import caller_ear
 from visavis.engine.vllm import VllmEngine
 from visavis.heap import restart_on_huge_pages, settle
 from visavis.session import Session
 from visavis.trace import CallTrace
-from visavis.vad import GatedVad, SileroPool
+from visavis.vad import SileroPool
 
 LOUD_DBFS, AUDIBLE_DBFS = -40.0, -50.0
 PATIENCE_S = 30.0
@@ -149,7 +149,7 @@ async def main(calls: int, *, camera: bool) -> None:
         engine = VllmEngine(engine_config)
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
-            ear, marks = CallerEar(GatedVad(config.conversation.vad, pool)), Marks(config, call_id)
+            ear, marks = caller_ear(config.conversation, pool), Marks(config, call_id)
             session = Watched(call_id, config, settings, engine, ear, marks)
             session.marks = marks
             sessions.append(session)

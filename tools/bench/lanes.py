@@ -26,12 +26,12 @@ from visavis.actions import Action
 from visavis.app import build_app
 from visavis.audio import RATE, Pcm, resample
 from visavis.config import Config, EngineConfig, SessionConfig
-from visavis.ear import CallerEar
+from visavis.ear import caller_ear
 from visavis.engine.vllm import VllmEngine
 from visavis.heap import settle
 from visavis.session import Session
 from visavis.trace import CallTrace
-from visavis.vad import GatedVad, SileroPool
+from visavis.vad import SileroPool
 
 LANES = 2
 "Calls side by side: each takes a third of a core with its caller and its engine."
@@ -88,7 +88,7 @@ async def open_lane(
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
             drafts.append(Drafts())
-            ear = CallerEar(GatedVad(config.conversation.vad, pool))
+            ear = caller_ear(config.conversation, pool)
             return Session(call_id, config, settings, engine, ear, Counting(config, call_id, drafts[-1]))
 
         runner = web.AppRunner(build_app(config, open_call, engine.ready))

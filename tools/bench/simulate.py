@@ -17,10 +17,10 @@ from visavis.actions import CancelResponse, Notify, StartResponse
 from visavis.audio import BLOCK, RATE, Pcm
 from visavis.config import Config
 from visavis.conversation import Conversation
-from visavis.ear import CallerEar
+from visavis.ear import caller_ear
 from visavis.engine import AudioDelta, AudioPart, Delta, Done, Request, TextDelta
 from visavis.protocol.realtime import RealtimeProtocol
-from visavis.vad import GatedVad, SileroPool
+from visavis.vad import SileroPool
 
 TICK = BLOCK / RATE
 UP_BLOCKS, DOWN_BLOCKS = 1, 1
@@ -49,9 +49,7 @@ class SimulatedCall:
         self.now = 0.0
         self.asked: list[Asked] = []
         self.drafts = Drafts()
-        self._conversation = Conversation(
-            config.conversation, CallerEar(GatedVad(config.conversation.vad, pool)), "bench"
-        )
+        self._conversation = Conversation(config.conversation, caller_ear(config.conversation, pool), "bench")
         self._protocol = RealtimeProtocol("bench", config.engine.model)
         self._answer = answer
         self._answer_s = 1.0
