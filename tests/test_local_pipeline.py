@@ -318,6 +318,30 @@ async def test_nothing_is_read_for_a_call_without_a_name_or_an_answer_that_broke
     assert [messages[-3]["content"] for messages in engine.model.read] == ["And now?"]
 
 
+async def test_what_is_sent_ahead_of_a_turn_is_heard_and_read_and_not_answered(engine: Engine) -> None:
+    engine.ears.says |= {1: Heard("My name is", "en"), 2: Heard("My name is Ann.", "en")}
+    assert await engine.answer(spoken(1), max_tokens=1) == [Transcript("My name is"), End()]
+    assert engine.model.prompts == engine.voice.said == []
+    await engine.answer(spoken(2))
+    read, prompt = engine.model.read[0], engine.model.prompts[0]
+    assert read[:-1] == prompt[:-1]
+    assert [messages[-1]["content"] for messages in (read, prompt)] == ["My name is", "My name is Ann."]
+
+
+async def test_what_is_sent_ahead_is_not_remembered(engine: Engine) -> None:
+    engine.ears.says |= {1: Heard("Ich", "de"), 2: Heard("It is me.", "en")}
+    await engine.answer(spoken(1), max_tokens=1)
+    await engine.answer(spoken(2))
+    assert engine.line() == "It is me.", "nobody has spoken German yet"
+
+
+async def test_what_may_stand_behind_a_note_on_the_camera_is_not_read_ahead(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("Can you see", "en")
+    assert await engine.answer(spoken(1), max_tokens=1) == [Transcript("Can you see"), End()]
+    assert engine.model.read == []
+    assert engine.eyes.looked == 0
+
+
 async def test_reading_ahead_stops_for_the_next_request(engine: Engine) -> None:
     engine.model.endless = True
     await engine.answer(Turn("user", "Can you see me?"))
@@ -414,7 +438,7 @@ async def test_two_callers_at_once_get_their_own_replies(engine: Engine) -> None
 
 async def test_warming_leaves_no_trace(engine: Engine) -> None:
     await engine.pipeline.warm("Be kind.")
-    assert engine.model.limits == [1]
+    assert engine.model.limits == [2]
     assert engine.model.prompts[0][-2:] == [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Hello!"},

@@ -187,6 +187,20 @@ async def test_a_call_need_not_be_read_anew_after_another_has_spoken(client: Cli
     assert max(second) < min(first) / 3
 
 
+async def test_what_was_sent_ahead_need_not_be_read_again(client: Client) -> None:
+    async def work(call: str) -> float:
+        await client.until_idle()
+        before = client.cpu_s()
+        question = {"role": "user", "content": f"I am {call}. {LONG} What was my name?"}
+        await client.ask(question, call=call, speak=False, max_tokens=2)
+        return client.cpu_s() - before
+
+    begun = {"role": "user", "content": f"I am Ann. {LONG} What was"}
+    reply = await client.ask(begun, call="Ann", max_tokens=1)
+    assert reply.order == []
+    assert await work("Ann") < await work("Bob") / 3
+
+
 async def test_beyond_the_bound_callers_are_told_it_is_busy(client: Client) -> None:
     story = {"role": "user", "content": "Tell me a long story about a ship."}
     async with asyncio.TaskGroup() as group:

@@ -63,6 +63,11 @@ class Ask:
     caller: str = ""
     "Names the call, for fair turns and for what is remembered of it; empty when unknown."
 
+    @property
+    def ahead(self) -> bool:
+        """Tell whether the last turn still goes on: who asks for one token wants caches filled, no answer."""
+        return self.max_tokens == 1
+
 
 @dataclass(frozen=True, slots=True)
 class Transcript:

@@ -100,6 +100,7 @@ class Pipeline:
     async def respond(self, ask: Ask) -> AsyncGenerator[Piece, None]:
         """Yield the transcript if there was speech, texts each before its sound, and `End`.
 
+        What is sent ahead gets its transcript alone; the words are read into the model's prefix cache.
         Closing it stops all work for it at once; a model's thread ends the step it is in. Raises
         EngineRefused, EngineBusy or EngineLost.
         """
@@ -112,9 +113,14 @@ class Pipeline:
             yield End()
             return
         await self._end_reading()
+        if ask.ahead:
+            await self._read_ahead(ask, said)
+            yield End()
+            return
         seen = await self._look(ask, said)
         marks.set("seen")
         messages, language = await self._prompt(ask, said, seen)
+        self._memory.add(ask.caller, said.words, messages[-1]["content"], said.language)
         if seen is not None and asks_for_things(said.words, said.language):
             reply = _recite(honest_answer(language, seen.view))
         else:
@@ -147,7 +153,7 @@ class Pipeline:
         """Fill the prefix cache and touch every model once."""
         await self._model.warm(prefix([instructions]))
         turns = (Turn("system", instructions), Turn("user", "Hello!"))
-        async with aclosing(self.respond(Ask(turns, max_tokens=1))) as pieces:
+        async with aclosing(self.respond(Ask(turns, max_tokens=2))) as pieces:
             async for _ in pieces:
                 pass
 
@@ -156,6 +162,12 @@ class Pipeline:
         await asyncio.gather(
             self._hearing.aclose(), self._seeing.aclose(), self._model.aclose(), self._voice.aclose()
         )
+
+    async def _read_ahead(self, ask: Ask, said: _Said) -> None:
+        """Have the model read what was said so far, unless it will stand behind a note on the camera."""
+        if not _is_about_sight(ask, said):
+            messages, _ = await self._prompt(ask, said, None)
+            await self._model.read_ahead(messages, ask.caller)
 
     async def _read_on(self, messages: Messages, answer: str, caller: str) -> None:
         """Have the model read what the call's next prompt begins with, up to the words of the user."""
@@ -187,13 +199,9 @@ class Pipeline:
 
     async def _look(self, ask: Ask, said: _Said) -> _Seen | None:
         """Look at the camera if the words can be about it."""
-        if asks_for_things(said.words, said.language):
-            about = About.YES
-        else:
-            about = asks_about_sight(said.words, said.language)
-        jpegs = ask.turns[-1].jpegs
-        if about is About.NO or (about is About.MAYBE and not jpegs):
+        if not _is_about_sight(ask, said):
             return None
+        jpegs = ask.turns[-1].jpegs
         if not jpegs:
             return _Seen(None)
         return _Seen(await self._seeing.run(ask.caller, lambda stop: self._eyes.look(jpegs, stop)))
@@ -215,12 +223,18 @@ class Pipeline:
             {"role": turn.role, "content": next(lines) if turn.role == "user" else turn.text} for turn in talk
         ]
         history = [message for message in history if message["content"].strip()]
-        self._memory.add(ask.caller, said.words, line, said.language)
         newest = {"role": "user", "content": line}
         return _fit(prefix(instructions), history, newest, CONTEXT - self._limit(ask)), language
 
     def _limit(self, ask: Ask) -> int:
         return self._max_tokens if ask.max_tokens is None else min(self._max_tokens, ask.max_tokens)
+
+
+def _is_about_sight(ask: Ask, said: _Said) -> bool:
+    if asks_for_things(said.words, said.language):
+        return True
+    about = asks_about_sight(said.words, said.language)
+    return about is About.YES or (about is About.MAYBE and bool(ask.turns[-1].jpegs))
 
 
 async def _recite(text: str) -> AsyncGenerator[str | Counts, None]:
