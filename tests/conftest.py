@@ -56,6 +56,14 @@ def _missing_models() -> str | None:
     return None
 
 
+def _missing_smart_turn() -> str | None:
+    if importlib.util.find_spec("onnxruntime") is None:
+        return "onnxruntime is not installed (pip install '.[local]')"
+    if not Path(os.environ.get("VISAVIS_TEST_SMART_TURN", "")).is_file():
+        return "VISAVIS_TEST_SMART_TURN names no ONNX file of smart-turn v3 (make test fetches it)"
+    return None
+
+
 def _missing_browser() -> str | None:
     return None if shutil.which("chromium") else "no chromium (apt-get install chromium)"
 
@@ -86,6 +94,7 @@ def _missing_loopback() -> str | None:
 MISSING: dict[str, Callable[[], str | None]] = {
     "models": _missing_models,
     "browser": _missing_browser,
+    "smart_turn": _missing_smart_turn,
     "people": _missing_people,
     "loopback": _missing_loopback,
     "espeak": _missing_espeak,

@@ -16,7 +16,28 @@ typescript() {
     fi
 }
 
+# Of the package that ships it only the model is taken, as data.
+smart_turn() {
+    export VISAVIS_TEST_SMART_TURN="$PWD/$VENV/smart-turn.onnx"
+    [ -s "$VISAVIS_TEST_SMART_TURN" ] && return
+    if ! "$VENV/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --dest "$VENV/smart-turn" 'pipecat-ai>=1.14,<2' >"$VENV/smart-turn.log" 2>&1; then
+        tail -n 5 "$VENV/smart-turn.log" >&2
+        say "The smart-turn model could not be fetched: its test is skipped."
+        return
+    fi
+    "$VENV/bin/python" - "$VENV/smart-turn" "$VISAVIS_TEST_SMART_TURN" <<'END'
+import pathlib, sys, zipfile
+(wheel,) = pathlib.Path(sys.argv[1]).glob("pipecat_ai-*.whl")
+with zipfile.ZipFile(wheel) as package:
+    name = next(n for n in package.namelist() if "/smart_turn/data/" in n and n.endswith("-cpu.onnx"))
+    pathlib.Path(sys.argv[2]).write_bytes(package.read(name))
+END
+    rm -r "$VENV/smart-turn"
+}
+
 prepare local,dev
+timed "smart-turn" smart_turn
 timed "chromium" debian chromium chromium
 timed "espeak-ng" debian espeak-ng espeak-ng
 timed "TypeScript" typescript
