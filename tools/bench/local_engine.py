@@ -1,11 +1,13 @@
 """Measure the embedded engine: end of input → first sound, over fifteen spoken turns of one call.
 
-    python tools/bench/local_engine.py [--model NAME_OR_GGUF] [--threads N] [--turns N] [--socket PATH]
+    python tools/bench/local_engine.py [--model NAME_OR_GGUF] [--threads N] [--turns N] [--ahead S]
+        [--socket PATH]
 
 Starts an engine of its own unless `--socket` names one that runs. The questions are spoken by the packaged
-English voice; the history travels as text, as the server sends it. Between two turns is a second, for a
-caller listens to the answer before the next question. No endpointing, no network: what is measured is
-recognition, language model and speech.
+English voice and sent 0.1 s after the last word; the history travels as text, as the server sends it. With
+`--ahead` what was said up to so many seconds before the last word's end is sent ahead. Between two turns is
+a second, for a caller listens to the answer before the next question. No endpointing, no network: what is
+measured is recognition, language model and speech.
 
 The last line is one JSON object of medians in ms: how long it took to write down what was heard (`hear`), to
 read the prompt and write the first token (`read`), to write what is spoken first (`write`), to speak it
@@ -31,9 +33,10 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from visavis.audio import RATE, encode_wav, from_float, resample
+from visavis.audio import RATE, Pcm, encode_wav, from_float, resample
 from visavis.config import LocalConfig, SessionConfig
 from visavis.local.supervisor import Supervisor
+from visavis.local.whisper import RATE as HEARING_RATE
 
 QUESTIONS = (
     "Hello, how are you today?",
@@ -72,7 +75,13 @@ class Turn:
     cpu_s: float | None = None
 
 
+URL = "http://engine/v1/chat/completions"
+HEADERS = {"X-Visavis-Call": "bench"}
 PAUSE_S = 1.0
+AFTER_S = 0.1
+"Silence by which it is known that a turn may be over."
+LOG_S = 0.1
+"In which the engine's log line comes."
 SILENT = 100
 "Of 32768: the packaged voice speaks at 10,000."
 
@@ -89,15 +98,36 @@ class Marks(logging.Handler):
             self.token_s = float(found[1])
 
 
+async def send_ahead(session: aiohttp.ClientSession, messages: list[dict[str, Any]]) -> None:
+    """Send the beginning of a turn, as the server does while its end is still being said."""
+    body = {"stream": True, "modalities": ["text"], "max_tokens": 1, "messages": messages}
+    async with session.post(URL, json=body, headers=HEADERS) as response:
+        response.raise_for_status()
+        await response.read()
+
+
+def message(pcm: Pcm) -> dict[str, Any]:
+    data = base64.b64encode(encode_wav(pcm, HEARING_RATE)).decode()
+    return {
+        "role": "user",
+        "content": [{"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}],
+    }
+
+
+def say(voice: Any, text: str) -> Pcm:
+    """Speak at 16 kHz, `AFTER_S` of silence at the end."""
+    pcm = resample(from_float(voice(text, seed=1)), RATE, HEARING_RATE)
+    end = int(np.flatnonzero(np.abs(pcm) > SILENT)[-1]) + int(AFTER_S * HEARING_RATE)
+    return np.concatenate([pcm, np.zeros(HEARING_RATE, np.int16)])[:end]
+
+
 async def take_turn(session: aiohttp.ClientSession, messages: list[dict[str, Any]]) -> Turn:
     body = {"stream": True, "modalities": ["text", "audio"], "messages": messages}
     heard = said = ""
     at: dict[str, float] = {}
     sound = b""
     started = time.perf_counter()
-    async with session.post(
-        "http://engine/v1/chat/completions", json=body, headers={"X-Visavis-Call": "bench"}
-    ) as response:
+    async with session.post(URL, json=body, headers=HEADERS) as response:
         response.raise_for_status()
         async for line in response.content:
             if not line.startswith(b"data: {"):
@@ -128,7 +158,9 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def run_turns(socket: Path, questions: Sequence[str], pid: int | None = None) -> list[Turn]:
+async def run_turns(
+    socket: Path, questions: Sequence[str], *, ahead_s: float = 0.0, pid: int | None = None
+) -> list[Turn]:
     """Hold the call; `pid` is the engine's, if it was started here."""
     from hibari import Hibari
 
@@ -140,13 +172,15 @@ async def run_turns(socket: Path, questions: Sequence[str], pid: int | None = No
     logging.getLogger("visavis.local").setLevel(logging.INFO)
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session:
         for question in questions:
-            wav = encode_wav(resample(from_float(voice(question, seed=1)), RATE, 16_000), 16_000)
-            sound = {"data": base64.b64encode(wav).decode(), "format": "wav"}
-            content = [{"type": "input_audio", "input_audio": sound}]
+            pcm = say(voice, question)
             await asyncio.sleep(PAUSE_S)
+            if ahead_s:
+                begun = pcm[: -int((AFTER_S + ahead_s) * HEARING_RATE)]
+                await send_ahead(session, [*messages, message(begun)])
             marks.token_s, before = None, cpu_s(pid) if pid else 0.0
-            turn = await take_turn(session, [*messages, {"role": "user", "content": content}])
+            turn = await take_turn(session, [*messages, message(pcm)])
             if pid is not None:
+                await asyncio.sleep(LOG_S)
                 turn = replace(turn, token_s=marks.token_s, cpu_s=cpu_s(pid) - before)
             messages += [{"role": "user", "content": turn.heard}, {"role": "assistant", "content": turn.said}]
             turns.append(turn)
@@ -163,11 +197,12 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--ahead", type=float, default=0.0)
     parser.add_argument("--turns", type=int, default=len(QUESTIONS))
     parser.add_argument("--socket", type=Path)
     arguments = parser.parse_args()
     if arguments.socket is not None:
-        turns = await run_turns(arguments.socket, QUESTIONS[: arguments.turns])
+        turns = await run_turns(arguments.socket, QUESTIONS[: arguments.turns], ahead_s=arguments.ahead)
     else:
         config = replace(LocalConfig(), threads=arguments.threads)
         if arguments.model:
@@ -178,7 +213,9 @@ async def main() -> None:
             group.create_task(supervisor.run())
             await supervisor.wait_ready()
             print(f"ready after {time.perf_counter() - started:.1f} s")
-            turns = await run_turns(supervisor.socket, QUESTIONS[: arguments.turns], supervisor.pid)
+            turns = await run_turns(
+                supervisor.socket, QUESTIONS[: arguments.turns], ahead_s=arguments.ahead, pid=supervisor.pid
+            )
             await supervisor.aclose()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
     print(json.dumps(summary(turns)))
