@@ -92,6 +92,7 @@ class Listener:
         self._min_voiced = _samples(config.turns.min_voiced_ms)
         self._reopen = _samples(config.turns.reopen_ms)
         self._reopen_heard = _samples(config.turns.reopen_heard_ms)
+        self._onset_window = _samples(max(config.turns.onset_window_ms, config.turns.min_speech_ms))
         self._longest_reopened = _samples(config.turns.max_turn_ms) // 2
         self._duck = _samples(config.overlap.duck_ms)
         self._let_go = _samples(config.overlap.let_go_ms)
@@ -150,12 +151,20 @@ class Listener:
             return
         evidence, aside = self._turns.evidence, self._aside
         if self._unconfirmed and evidence is not None and evidence.position - evidence.silence == end:
+            self._turns.believe()
             self._take_floor(now)
         elif aside is not None and aside.end == end:
             self._aside = None
-            if self._interruptible and self._speaker.response is not None:
-                self._speaker.barge_in(self._speaker.response, now)
-            self._submit(self._history.new_item_id(), aside, None, now)
+            self._bring_back(aside, now)
+
+    def _bring_back(self, aside: UserTurn, now: float) -> None:
+        """Have a remark answered after all: at once, or with what the user is saying now."""
+        self._submitted = None
+        if self._interruptible and self._speaker.response is not None:
+            self._speaker.barge_in(self._speaker.response, now)
+        self._speaker.drop_draft(now)
+        self._speaker.owed = self.speaking and self._answers
+        self._submit(self._history.new_item_id(), aside, None, now)
 
     def receive_verdict(self, end: int, verdict: float) -> None:
         """Take what a model said of what `JudgeTurn` asked for: the probability that the turn is finished."""
@@ -180,6 +189,7 @@ class Listener:
 
     def clear(self, now: float) -> None:
         """Forget what was said since the last turn, because the client says so."""
+        self._submitted = None  # what comes next does not go on where that ended
         dropped = self._turns.clear()
         if dropped is not None:
             self._receive_turn_event(dropped, now)
@@ -216,6 +226,11 @@ class Listener:
     def _detection(self) -> TurnDetection | None:
         return self._speaker.session.turn_detection
 
+    @property
+    def _answers(self) -> bool:
+        """Whether turns are answered without the client's asking."""
+        return self._detection is not None and self._detection.create_response
+
     def _receive_turn_event(self, event: TurnEvent, now: float) -> None:
         match event:
             case SpeechStarted():
@@ -234,8 +249,10 @@ class Listener:
                 self._stop_ahead()
                 self._unconfirmed = False
                 self._clear_input(event.end)
-                if self._taken_back is not None:
-                    self._submit(self._history.new_item_id(), self._taken_back, None, now)
+                taken_back, self._taken_back = self._taken_back, None
+                if taken_back is not None:
+                    self._speaker.owed = False
+                    self._submit(self._history.new_item_id(), taken_back, None, now)
                 elif self._speaker.owed:
                     self._speaker.respond(ev.CreateResponse(), now)
             case _:  # pragma: no cover
@@ -250,20 +267,24 @@ class Listener:
                 return
             reopened = self._confirm(now)
             start = event.start if reopened is None else reopened
+        if event.reason == "too_long":
+            self._speaker.drop_draft(now)
         draft = self._speaker.take_draft(start, event.end, now)
         turn = self._recorder.turn(start, event.end) if draft is None else draft.turn
         self._stop_ahead()
-        self._speaker.owed = event.reason == "too_long"  # it goes on, and then all of it is answered
+        self._speaker.owed = (
+            event.reason == "too_long" and self._answers
+        )  # it goes on, and then all of it is answered
         item_id = self._end_speech(event.end) or self._history.new_item_id()
         self._submit(item_id, turn, draft, now)
-        if event.reason == "silence":
-            self._submitted = _Submitted(item_id, turn, self.position)
+        self._taken_back = None
+        silent = event.reason == "silence"
+        self._submitted = _Submitted(item_id, turn, self.position) if silent else None
 
     def _submit(self, item_id: str, turn: UserTurn, draft: Draft | None, now: float) -> None:
         """Make a user item of a turn, and ask for the answer if it is not being made already."""
         self._commit(item_id, turn, now)
-        detection = self._detection
-        if detection is None or not detection.create_response or self._speaker.owed:
+        if not self._answers or self._speaker.owed:
             return
         spoken_until = now - (self.position - turn.end) / RATE
         if draft is not None and not draft.failed:
@@ -272,7 +293,6 @@ class Listener:
             self._speaker.respond(ev.CreateResponse(), now, spoken_until=spoken_until)
 
     def _commit(self, item_id: str, turn: UserTurn, now: float) -> None:
-        self._taken_back = None
         previous = self._history.append_user_turn(
             item_id, turn.pcm, turn.frames, at=turn.at, cuts=turn.cuts, serial=turn.serial
         )
@@ -376,6 +396,8 @@ class Listener:
             self._outbox.notify(ev.ItemDeleted(submitted.item_id))
             self._recorder.begin(submitted.turn.start)
             self._taken_back = submitted.turn
+            if self._aside is not None and self._aside.start >= submitted.turn.start:
+                self._aside = None  # it is within what is said now
             return submitted.turn.start
         self._speaker.barge_in(response, now)
         return None
@@ -384,12 +406,11 @@ class Listener:
 
     def _ask_in_advance(self, pause: SpeechPaused, now: float) -> None:
         """Ask for the answer to a turn that may be over; or what it was that was said over an answer."""
-        detection = self._detection
         if self._overlapping:
             self._outbox.put(HearAside(pause.end, self._recorder.turn(pause.start, pause.end).pcm))
             return
-        wanted = detection is not None and detection.create_response
-        if not wanted or self._turns.onset < self._min_voiced or not self._speaker.may_ask_in_advance(now):
+        enough = self._turns.onset >= self._min_voiced
+        if not self._answers or not enough or not self._speaker.may_ask_in_advance(now):
             return
         turn = self._recorder.draft(pause.start, pause.end)
         if turn.cuts:
@@ -429,8 +450,8 @@ class Listener:
         submitted = self._submitted
         if submitted is None:
             return self._turns.oldest
-        quiet = not self.speaking and not self._turns.onset
-        if quiet and self.position - submitted.decided > self._reopen:
+        latest = self._reopen + (self._onset_window if self._turns.onset else 0)
+        if not self.speaking and self.position - submitted.decided > latest:
             self._submitted = None
         return min(self._turns.oldest, submitted.turn.start)
 

@@ -170,8 +170,8 @@ class TurnDetector:
         self._verdict: float | None = None
         self._text: str | None = None
         "What is known of the silence that goes on."
-        self._continued = False
-        "It is the rest of a turn that became too long: submitted however short, since its beginning was."
+        self._surely = False
+        "It is submitted however short: somebody knows better, or its beginning was, and became too long."
         self.reconfigure(vad)
 
     @property
@@ -234,6 +234,10 @@ class TurnDetector:
     def reopen(self, start: int) -> None:
         """Let the running turn begin at `start`, with what was submitted just before. Only while SPEAKING."""
         self._start = self._oldest = start
+
+    def believe(self) -> None:
+        """Let the running turn be submitted however short: what was said is known. Only while SPEAKING."""
+        self._surely = True
 
     def receive(
         self, position: int, length: int, probability: float, finality: float | None = None
@@ -341,7 +345,7 @@ class TurnDetector:
             if self._vad is None or isinstance(event, SpeechDropped):
                 return
             self._begin(event.end, events)
-            self._continued = True
+            self._surely = True
         if voiced:
             if self._endpointer is not None and since > self._voiced_until:
                 self._endpointer.note_pause(since - self._voiced_until)
@@ -362,12 +366,12 @@ class TurnDetector:
         self._set_state(Speech.SPEAKING)
         self._start = self._oldest = self._voiced_until = start
         self._voiced = 0
-        self._continued = False
+        self._surely = False
         events.append(SpeechStarted(start))
 
     def _close(self, reason: Literal["silence", "too_long", "stalled"]) -> SpeechStopped | SpeechDropped:
         start, end = self._start, self._voiced_until
-        enough = 1 if self._continued else self._min_voiced
+        enough = 1 if self._surely else self._min_voiced
         submitted = self._voiced >= enough
         self._settle(end)
         return SpeechStopped(start, end, reason) if submitted else SpeechDropped(start, end)
