@@ -48,6 +48,13 @@ def test_an_answer_in_advance_to_a_turn_that_becomes_too_long_in_the_pause_is_ca
     assert [done.status for done in sim.events(ev.ResponseDone)] == ["completed"]
 
 
+def test_no_sound_is_in_both_parts_of_a_turn_that_became_too_long():
+    config = replace(PATIENT, turns=replace(EAGER.turns, max_turn_ms=4_000))
+    sim = Sim(speech=[(1.0, 6.0)], config=config).run(12)
+    assert len(user_turns(sim)) == 2
+    assert sum(user_turns(sim)) == pytest.approx(5.0, abs=1e-6)
+
+
 def test_a_client_that_answers_itself_is_not_answered_for_when_it_clears_the_rest_of_a_long_turn():
     session = SessionConfig(turn_detection=TurnDetection(create_response=False))
     config = replace(EAGER, session=session, turns=replace(EAGER.turns, max_turn_ms=4_000))

@@ -267,14 +267,13 @@ class Listener:
                 return
             reopened = self._confirm(now)
             start = event.start if reopened is None else reopened
-        if event.reason == "too_long":
+        too_long = event.reason == "too_long"
+        if too_long:
             self._speaker.drop_draft(now)
         draft = self._speaker.take_draft(start, event.end, now)
-        turn = self._recorder.turn(start, event.end) if draft is None else draft.turn
+        turn = self._recorder.turn(start, event.end, goes_on=too_long) if draft is None else draft.turn
         self._stop_ahead()
-        self._speaker.owed = (
-            event.reason == "too_long" and self._answers
-        )  # it goes on, and then all of it is answered
+        self._speaker.owed = too_long and self._answers  # it goes on, and then all of it is answered
         item_id = self._end_speech(event.end) or self._history.new_item_id()
         self._submit(item_id, turn, draft, now)
         self._taken_back = None
