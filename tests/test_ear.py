@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, resample
-from visavis.config import EarConfig, VadConfig
-from visavis.ear import CallerEar
+from visavis.config import ConversationConfig, EarConfig, VadConfig
+from visavis.ear import CallerEar, caller_ear
 from visavis.echo import EchoJudge
 from visavis.hush import Hush, band_level
 from visavis.vad import GatedVad, SileroPool
@@ -217,3 +217,8 @@ def test_people_are_heard_whole_and_their_ends_at_once_in_a_noisy_room(recording
         assert lost[: np.flatnonzero(ear)[-1]].sum() <= 0.03 * strong.sum(), path.name
         assert np.flatnonzero(ear)[-1] >= np.flatnonzero(strong & detector)[-1] - 5, path.name
     assert np.median(sooner) >= 60
+
+
+def test_the_ear_of_a_call_has_the_settings_of_the_call() -> None:
+    ear = caller_ear(ConversationConfig(), SileroPool())
+    assert ear.receive(np.zeros(BLOCK, np.int16)).speech == 0.0

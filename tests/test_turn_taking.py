@@ -183,6 +183,24 @@ def test_the_next_silence_is_judged_anew():
     assert len({action.end for _, action in sim.log if isinstance(action, JudgeTurn)}) == 2
 
 
+def test_who_goes_on_after_the_client_has_asked_for_an_answer_in_the_pause_is_not_spoken_over():
+    sim = Sim(
+        speech=[(1.0, 2.0), (2.4, 4.0)],
+        client=[(2.3, ev.CreateResponse())],
+        replies=[replace(LONG, first_delay=0.02), Reply()],
+    ).run(12)
+    assert sim.sound_between(2.5, 4.0) == 0
+    assert [done.status for done in sim.events(ev.ResponseDone)] == ["cancelled", "completed"]
+
+
+def test_a_client_event_that_is_refused_leaves_the_answer_in_advance():
+    again = ev.CreateItem("user", "hello", item_id="twice")
+    sim = Sim(speech=[(1.0, 2.5)], client=[(0.5, again), (2.8, again)], config=EAGER).run(8)
+    assert len(sim.errors) == 1
+    assert not sim.times(CancelResponse)
+    assert len(sim.requests()) == 1
+
+
 # Joining what belongs together
 
 

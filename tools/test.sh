@@ -48,11 +48,12 @@ slow='slow or models or browser or people or loopback'
 timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "not ($slow)" \
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
 core=
-for module in ahead audio conceal conversation conversation_silence frames history jitter limits overlap playout spoken talker tape turn_taking turns vad; do
+for module in ahead audio conceal conversation conversation_silence ear echo endpoint frames history jitter limits \
+    overlap playout prosody quiet spoken talker tape turn_taking turn_taking_broken turns vad waiting wording; do
     core="$core tests/test_$module.py"
 done
 # shellcheck disable=SC2086 # a list of files
-timed "Coverage of the core" "$VENV/bin/python" -m coverage run -m pytest -q -m "not people" $core
+timed "Coverage of the core" "$VENV/bin/python" -m coverage run -m pytest -q -m "not (people or slow)" $core
 "$VENV/bin/python" -m coverage report
 # Calls mostly wait for sound to pass, so two run side by side; the models want the machine to themselves.
 timed "Calls and pages" "$VENV/bin/python" -m pytest -q -n 2 --dist loadscope -m "($slow) and not models"

@@ -120,13 +120,12 @@ class Conversation:
 
     def receive_client(self, event: ev.ClientEvent, now: float) -> None:
         """Obey the client, or raise ClientEventError and change nothing."""
-        if isinstance(event, ev.UpdateSession | ev.CreateItem | ev.CreateResponse):
-            self._speaker.drop_draft(now)  # another answer is wanted now
         match event:
             case ev.UpdateSession():
+                self._speaker.drop_draft(now)  # another answer is wanted now
                 self._update_session(event)
             case ev.CreateItem():
-                self._create_item(event)
+                self._create_item(event, now)
             case ev.RetrieveItem():
                 self._outbox.notify(ev.ItemRetrieved(self._known_item(event.item_id)))
             case ev.CommitAudio():
@@ -181,7 +180,7 @@ class Conversation:
         self._transcripts.told = event.session.transcribe
         self._outbox.notify(ev.SessionUpdated(self.session))
 
-    def _create_item(self, event: ev.CreateItem) -> None:
+    def _create_item(self, event: ev.CreateItem, now: float) -> None:
         item_id = event.item_id or self.history.new_item_id()
         if item_id == self._listener.speech_item or self.history.get(item_id) is not None:
             raise ClientEventError(
@@ -189,6 +188,7 @@ class Conversation:
             )
         if event.previous_item_id not in (None, "root"):
             self._known_item(event.previous_item_id, "previous_item_id")
+        self._speaker.drop_draft(now)
         frames: tuple[Frame, ...] = ()
         if event.role == "user":
             frames = self._listener.look()
@@ -212,6 +212,7 @@ class Conversation:
                 "A response is being generated; cancel it or wait for its response.done.",
                 code="conversation_already_has_active_response",
             )
+        self._speaker.drop_draft(now)
         self._speaker.respond(event, now)
 
     def _cancel_generation(self, event: ev.CancelGeneration, now: float) -> None:

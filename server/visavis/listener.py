@@ -242,6 +242,9 @@ class Listener:
                 self._ask_in_advance(event, now)
             case SpeechResumed():
                 self._speaker.drop_draft(now)
+                response = self._speaker.response
+                if response is not None and self._interruptible and not self._unconfirmed:
+                    self._speaker.barge_in(response, now)  # asked for by the client in the pause
             case SpeechStopped():
                 self._end_turn(event, now)
             case SpeechDropped():

@@ -87,6 +87,7 @@ class Speaker:
         self._wanted: ev.CreateResponse | None = None
         "A response asked for while another was live."
         self._responses = 0
+        self._has_answered = False
 
     # What the rest of the conversation asks.
 
@@ -119,8 +120,8 @@ class Speaker:
 
     @property
     def has_answered(self) -> bool:
-        """Whether anything was ever said or asked for."""
-        return self._responses > 0
+        """Whether anybody was ever answered, or greeted."""
+        return self._has_answered
 
     # Asking.
 
@@ -364,6 +365,7 @@ class Speaker:
         if spoken_until is not None:
             response.marks["speech_end"] = spoken_until
         self.owed = False
+        self._has_answered = True
         self._playout.begin()
         self._waiting.begin(now)
         self._outbox.mark(response, "turn_end", now)
