@@ -302,7 +302,27 @@ def names_after(sim: Sim, at: float) -> list[str]:
 def test_the_answer_goes_on_soon_after_a_word_of_assent():
     sim = Sim(speech=[(1.0, 2.5), (6.0, 6.3)], replies=[Reply(seconds=8.0)]).run(20)
     (opened,) = [at for at, stance in stances(sim) if stance == "open"]
-    assert opened - 6.3 == pytest.approx(0.2, abs=0.05)
+    assert opened - 6.3 == pytest.approx(0.3, abs=0.05)
+
+
+def test_the_answer_waits_for_more_even_where_turns_end_sooner():
+    session = SessionConfig(turn_detection=TurnDetection(silence_duration_ms=160))
+    config = replace(UNHURRIED, session=session)
+    sim = Sim(speech=[(1.0, 2.5), (6.0, 6.3)], replies=[Reply(seconds=8.0)], config=config).run(20)
+    (opened,) = [at for at, stance in stances(sim) if stance == "open"]
+    assert opened - 6.3 == pytest.approx(0.3, abs=0.05)
+
+
+def test_a_short_word_that_begins_an_interruption_is_part_of_it():
+    sim = Sim(speech=[(1.0, 2.5), (6.0, 6.3), (6.85, 8.0)], replies=[LONG, Reply()]).run(14)
+    assert len(sim.marks("aside")) == 1
+    assert user_turns(sim) == [pytest.approx(1.5, abs=0.05), pytest.approx(1.45, abs=0.05)]
+    assert len(sim.events(ev.ItemTruncated)) == 1
+
+
+def test_a_word_of_assent_long_before_an_interruption_is_no_part_of_it():
+    sim = Sim(speech=[(1.0, 2.5), (6.0, 6.3), (8.5, 9.5)], replies=[LONG, Reply()]).run(14)
+    assert user_turns(sim) == [pytest.approx(1.5, abs=0.05), pytest.approx(1.0, abs=0.05)]
 
 
 def test_a_loud_word_interrupts_however_short():

@@ -183,7 +183,7 @@ class OverlapConfig:
     "Above the loud part of the caller's usual speech, a word is no aside, however short: it is called out."
     loud_ms: int = 280
     'And that is known no sooner: of 150 coughs two have so much voice, and a "stop" has 220 to 360 ms.'
-    let_go_ms: int = 200
+    let_go_ms: int = 300
     "Silence after such an aside, before the answer goes on: a sentence has shorter gaps."
 
 

@@ -36,9 +36,10 @@ from .turns import (
 
 @dataclass(frozen=True, slots=True)
 class _Submitted:
-    """A turn that was submitted a moment ago."""
+    """A turn that was submitted, or a word that was put aside, a moment ago."""
 
-    item_id: str
+    item_id: str | None
+    "None of what was put aside."
     turn: UserTurn
     decided: int
     "Position of the microphone when it was taken for over."
@@ -76,7 +77,7 @@ class Listener:
         self._unconfirmed = False
         "The speech now going on may still turn out to be a cough."
         self._submitted: _Submitted | None = None
-        "The last turn, as long as the user may turn out to go on with it."
+        "The last turn or aside, as long as the user may turn out to go on with it."
         self._taken_back: UserTurn | None = None
         "The beginning of the turn that goes on, which had been submitted already."
         self._aside: UserTurn | None = None
@@ -94,6 +95,8 @@ class Listener:
         self._reopen_heard = _samples(config.turns.reopen_heard_ms)
         self._onset_window = _samples(max(config.turns.onset_window_ms, config.turns.min_speech_ms))
         self._longest_reopened = _samples(config.turns.max_turn_ms) // 2
+        self._held_until = 0
+        "Until when the answer waits for more after an aside."
         self._duck = _samples(config.overlap.duck_ms)
         self._let_go = _samples(config.overlap.let_go_ms)
 
@@ -333,6 +336,8 @@ class Listener:
         match self._overlap.judge(turns.onset):
             case Overlap.CONFIRMED if self._unconfirmed:
                 self._take_floor(now)
+            case Overlap.NONE | Overlap.LIKELY if turns.position < self._held_until:
+                pass
             case Overlap.NONE:
                 self._speaker.set_stance("open")
             case Overlap.LIKELY:
@@ -366,7 +371,9 @@ class Listener:
         self._unconfirmed = False
         self._stop_ahead()
         self._outbox.mark(self._speaker.response, "aside", now)
-        self._speaker.set_stance("open")
+        self._held_until = event.end + self._let_go
+        if self._submitted is None:
+            self._submitted = _Submitted(None, self._aside, self.position)
         self._clear_input(event.end)
 
     def _take_floor(self, now: float) -> None:
@@ -378,7 +385,8 @@ class Listener:
     def _confirm(self, now: float) -> int | None:
         """Confirmed speech takes the floor: the one rule that couples the two sides.
 
-        If it goes on with the turn that is being answered, return where that began.
+        If it goes on with the turn that is being answered, or with a word that was put aside, return where
+        that began.
         """
         self._unconfirmed = False
         self.user_spoke = True
@@ -388,6 +396,7 @@ class Listener:
             return None
         if (
             submitted is not None
+            and submitted.item_id is not None
             and response.answers == submitted.item_id
             and self.position - submitted.turn.start < self._longest_reopened
             and self._speaker.heard <= self._reopen_heard
@@ -402,7 +411,11 @@ class Listener:
                 self._aside = None  # it is within what is said now
             return submitted.turn.start
         self._speaker.barge_in(response, now)
-        return None
+        if submitted is None or submitted.item_id is not None:
+            return None
+        self._aside = None
+        self._recorder.begin(submitted.turn.start)
+        return submitted.turn.start
 
     # What is sent before the turn is known to be over.
 
