@@ -25,12 +25,13 @@ from typing import Any
 import aiohttp
 from aiohttp import ClientRequest, web
 
-from visavis.actions import Action, Mark
+from visavis.actions import Action, Mark, Notify
 from visavis.app import build_app
 from visavis.audio import Pcm
 from visavis.config import Config, EngineConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine.vllm import VllmEngine
+from visavis.events import StanceChanged
 from visavis.heap import restart_on_huge_pages, settle
 from visavis.session import Session
 from visavis.trace import CallTrace
@@ -49,8 +50,13 @@ class Marks(CallTrace):
 
     def action(self, action: Action) -> None:
         super().action(action)
-        if isinstance(action, Mark):
-            self.at.setdefault(action.name, action.at)
+        match action:
+            case Mark(name, at=at):
+                self.at.setdefault(name, at)
+            case Notify(StanceChanged(stance="held")):
+                self.at.setdefault("held", time.monotonic())
+            case _:
+                pass
 
 
 class Watched(Session):
@@ -61,7 +67,7 @@ class Watched(Session):
 
     def pull_audio(self) -> Pcm:
         block = super().pull_audio()
-        if block.any() and time.monotonic() < self.marks.at.get("barge_in", math.inf) + 1.0:
+        if block.any() and time.monotonic() < self.marks.at.get("held", math.inf) + 0.3:
             self.loud_at = time.monotonic()
         return block
 
@@ -171,7 +177,9 @@ async def main(calls: int, *, camera: bool) -> None:
             await engine.aclose()
     for row, session in zip(rows, sessions, strict=True):
         at = session.marks.at
-        row |= at | {"interruption decided → last block with sound": session.loud_at - at["barge_in"]}
+        row |= at | {
+            "decided to wait for who interrupts → last block with sound": session.loud_at - at["held"]
+        }
     report(rows, times, written)
     print(f"{calls} calls; requests of {times[0]['bytes'] / 1000:.0f} kB")
     print(f"{cpu_s / calls:.2f} CPU-s a call; most memory {peak_mb():.0f} MB")
