@@ -277,6 +277,8 @@ async def test_an_internal_error_ends_its_call_and_no_other(serve, http, say, ca
             def receive(self, pcm: Pcm) -> float:
                 raise RuntimeError("broken on purpose")
 
+            def play(self, pcm: Pcm) -> None: ...
+
         server.sessions[0]._conversation._listener._ear = Broken()  # type: ignore[assignment]
         await until(lambda: len(server.calls) == 1, "the broken call is gone")
         assert "broken on purpose" in caplog.text
