@@ -33,6 +33,9 @@ const STAGES = /** @type {const} */ ([
   ["heard", "Heard here"],
 ]);
 
+/** How late the news of an answer may be that is heard already. */
+const EARLY_MS = 500;
+
 export class Timings {
   #place;
   /** @type {Map<string, Turn>} */
@@ -41,6 +44,8 @@ export class Timings {
   #submitted = null;
   /** The turn whose first sound is awaited. @type {Turn | null} */
   #awaiting = null;
+  /** When a voice became audible before its answer was told of: sound does not wait for a busy page. @type {number | null} */
+  #early = null;
 
   /** @param {(item: string) => HTMLElement | null} place where the strip of an item goes */
   constructor(place) {
@@ -71,7 +76,10 @@ export class Timings {
   /** The voice became audible at `at`. @param {number} at */
   heard(at) {
     const turn = this.#awaiting;
-    if (!turn) return;
+    if (!turn) {
+      this.#early = at;
+      return;
+    }
     this.#awaiting = null;
     turn.heard = at;
     this.#draw(turn);
@@ -88,7 +96,7 @@ export class Timings {
         this.#submitted = { kind: "spoken", at: now };
         break;
       case "response.created":
-        this.#begin(event.response.id);
+        this.#begin(event.response.id, now);
         break;
       case "response.output_item.added":
         this.#update(event.response_id, (turn) => (turn.item ??= event.item.type === "message" ? event.item.id : null));
@@ -100,18 +108,24 @@ export class Timings {
         break;
       case "output_audio_buffer.stopped":
       case "output_audio_buffer.cleared":
-        this.#awaiting = null;
+        this.#awaiting = this.#early = null;
         break;
     }
   }
 
-  /** @param {string} response */
-  #begin(response) {
+  /**
+   * @param {string} response
+   * @param {number} now
+   */
+  #begin(response, now) {
     const { kind, at } = this.#submitted ?? { kind: "spoken", at: null };
     const turn = { response, item: null, kind, submitted: at, marks: {}, heard: null };
     this.#submitted = null;
     this.#turns.set(response, turn);
     this.#awaiting = turn;
+    const early = this.#early;
+    this.#early = null;
+    if (early !== null && now - early < EARLY_MS) this.heard(early);
   }
 
   /**
