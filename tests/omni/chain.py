@@ -94,7 +94,7 @@ class Listened(Session):
 
     @property
     def playout(self) -> Playout:
-        return self._conversation._playout
+        return self._conversation._speaker._playout
 
 
 @dataclass(frozen=True)
