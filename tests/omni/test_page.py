@@ -50,7 +50,8 @@ async def test_a_spoken_question_is_seen_heard_and_answered_in_the_page(
         )
     assert caption == ANSWER
     # The text comes on its own way, beside the voice.
-    assert marks["turn_end"] <= marks["request_sent"] <= min(marks["first_text"], marks["first_audio"])
+    # It is asked while the pause lasts, so that it may be thinking when the turn ends.
+    assert marks["request_sent"] <= min(marks["first_text"], marks["first_audio"])
     assert marks["first_audio"] <= marks["first_sent"] <= marks["heard"]
     assert all(label in shown for label in ("Request sent", "First words", "First voice", "Heard here"))
     assert np.count_nonzero(given) >= np.count_nonzero(made)
