@@ -271,7 +271,7 @@ def test_the_answer_gives_way_step_by_step():
     (ducked, first), (held, second) = stances(sim)
     assert (first, second) == ("ducked", "held")
     assert ducked - 6.0 == pytest.approx(0.08, abs=0.03)
-    assert held - 6.0 == pytest.approx(0.14, abs=0.03)
+    assert held - 6.0 == pytest.approx(0.12, abs=0.03)
     assert sim.sound_between(6.17, 7.5) == 0
     assert sim.marks("barge_in")[0] - 6.0 == pytest.approx(0.45, abs=0.03)
 

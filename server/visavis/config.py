@@ -175,8 +175,8 @@ class OverlapConfig:
 
     duck_ms: int = 80
     "Speech after which the answer is heard softer: as soon as Silero is sure of anything."
-    hold_ms: int = 140
-    "Speech after which it waits: coughs and clicks are shorter."
+    hold_ms: int = 120
+    "Speech after which it waits, as soon as an onset is believed: clicks and most coughs are shorter."
     aside_ms: int = 450
     'Shorter speech may be an "mm-hm" that asks for nothing; longer speech takes the floor.'
     loud_db: float = 3.0
