@@ -22,6 +22,7 @@ from visavis.ear import Sound
 from visavis.engine import AudioDelta, Delta, Done, Request, TextDelta, ThinkingDelta, TranscriptDelta
 from visavis.errors import EngineError, EngineLost
 from visavis.frames import Frame
+from visavis.history import AudioContent
 from visavis.jitter import Audio, JitterBuffer
 from visavis.lines import NO_LINES, Lines
 
@@ -295,3 +296,14 @@ class Sim:
         else:
             self.conversation.receive_delta(response_id, delta, self.now)
         self._drain()
+
+
+def user_turns(sim: Sim) -> list[float]:
+    """Seconds of voice of each user item."""
+    sounds = [
+        content.pcm
+        for item in sim.conversation.history.items
+        for content in item.content
+        if isinstance(content, AudioContent)
+    ]
+    return [np.count_nonzero(pcm) / RATE for pcm in sounds if pcm is not None]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim import TICK, UNHURRIED, Reply, Sim
+from sim import TICK, UNHURRIED, Reply, Sim, user_turns
 from visavis import events as ev
 from visavis.actions import CancelResponse, HearAside, JudgeTurn, SendAhead, StartResponse, StopAhead
 from visavis.audio import RATE
@@ -20,7 +20,7 @@ from visavis.config import (
 )
 from visavis.engine import AudioPart, Request
 from visavis.errors import EngineBusy
-from visavis.history import AudioContent, TextContent
+from visavis.history import TextContent
 
 EAGER = ConversationConfig()
 LONG = Reply(text=" ".join(f"word{i}" for i in range(40)), seconds=20.0)
@@ -30,17 +30,6 @@ def voiced_s(request: Request) -> float:
     """Seconds of voice in the newest message."""
     parts = [part for part in request.messages[-1].parts if isinstance(part, AudioPart)]
     return sum(np.count_nonzero(part.pcm) for part in parts) / RATE
-
-
-def user_turns(sim: Sim) -> list[float]:
-    """Seconds of voice of each user item."""
-    sounds = [
-        content.pcm
-        for item in sim.conversation.history.items
-        for content in item.content
-        if isinstance(content, AudioContent)
-    ]
-    return [np.count_nonzero(pcm) / RATE for pcm in sounds if pcm is not None]
 
 
 # Asking in advance

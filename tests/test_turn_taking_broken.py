@@ -2,30 +2,17 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from sim import SILENCE, TICK, UNHURRIED, VOICE, Reply, Sim
+from sim import SILENCE, TICK, UNHURRIED, VOICE, Reply, Sim, user_turns
 from visavis import events as ev
 from visavis.actions import CancelResponse, StartResponse
 from visavis.audio import BLOCK, RATE
 from visavis.config import ConversationConfig, HistoryConfig, SessionConfig, TurnDetection
-from visavis.history import AudioContent
 
 EAGER = ConversationConfig(history=HistoryConfig(media_turns=5))
 PATIENT = replace(UNHURRIED, history=EAGER.history)
 LONG = Reply(text=" ".join(f"word{i}" for i in range(40)), seconds=20.0)
-
-
-def user_turns(sim: Sim) -> list[float]:
-    """Seconds of voice of each user item."""
-    sounds = [
-        content.pcm
-        for item in sim.conversation.history.items
-        for content in item.content
-        if isinstance(content, AudioContent)
-    ]
-    return [np.count_nonzero(pcm) / RATE for pcm in sounds if pcm is not None]
 
 
 def left_running(sim: Sim) -> set[int]:

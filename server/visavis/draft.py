@@ -7,7 +7,7 @@ is for nothing if the user goes on, so that there is a budget for it.
 from dataclasses import dataclass, field
 
 from .config import SpeculationConfig
-from .engine import Delta, Request, TranscriptDelta
+from .engine import Delta, TranscriptDelta
 from .recorder import UserTurn
 
 
@@ -17,7 +17,6 @@ class Draft:
 
     response_id: int
     turn: UserTurn
-    request: Request
     held: list[tuple[float, Delta]] = field(default_factory=list)
     "What the engine streamed so far, and when it came (monotonic seconds)."
     transcript: str = ""

@@ -3,7 +3,7 @@
 Positions are samples at 24 kHz on the call's audio clock.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .ahead import OpenTurn
 from .audio import RATE, Pcm
@@ -88,7 +88,7 @@ class Recorder:
         """
         turn = self.turn(start, end)
         serial = self._history.reserve() if turn.serial is None else turn.serial
-        return UserTurn(start, end, turn.pcm, turn.at, turn.frames, turn.cuts, serial)
+        return replace(turn, serial=serial)
 
     def messages(self, turn: UserTurn, instructions: str) -> tuple[Message, ...]:
         """Return what an engine is sent if this turn comes next."""

@@ -151,7 +151,7 @@ class Speaker:
         """Ask for the answer to a turn that may be over. Only if `may_ask_in_advance`."""
         self._responses += 1
         request = self._request(ev.CreateResponse(), messages, speculative=True)
-        self.draft = Draft(self._responses, turn, request)
+        self.draft = Draft(self._responses, turn)
         self._outbox.put(Mark("draft_asked", self._responses, now))
         self._outbox.put(StartResponse(self._responses, request))
 
