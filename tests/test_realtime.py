@@ -675,6 +675,17 @@ def test_either_kind_of_turn_detection_may_ask_silent_callers_to_go_on(kind: Any
     assert update(detection({"idle_timeout_ms": None}), changed).turn_detection == TurnDetection(type=kind)
 
 
+@pytest.mark.parametrize("kind", ["semantic_vad", "server_vad"])
+def test_either_kind_of_turn_detection_may_say_how_much_speech_interrupts(kind: Any) -> None:
+    changed = update(detection({"type": kind, "min_interruption_ms": 600}))
+    (told,) = encode(ev.SessionUpdated(changed))
+    assert told["session"]["audio"]["input"]["turn_detection"]["min_interruption_ms"] == 600
+    assert_valid(told)
+    assert update(detection({"min_interruption_ms": None}), changed).turn_detection == TurnDetection(
+        type=kind
+    )
+
+
 @pytest.mark.parametrize(
     ("present", "told", "kind"),
     [

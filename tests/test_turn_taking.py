@@ -364,6 +364,24 @@ def test_an_answer_that_is_not_to_be_interrupted_does_not_give_way():
     assert [done.status for done in sim.events(ev.ResponseDone)] == ["completed", "completed"]
 
 
+@pytest.mark.parametrize(
+    ("least_ms", "said_s", "interrupts"), [(200, 0.3, True), (900, 0.8, False), (900, 1.2, True)]
+)
+def test_a_client_may_say_how_much_speech_interrupts(least_ms: int, said_s: float, *, interrupts: bool):
+    session = SessionConfig(turn_detection=TurnDetection(min_interruption_ms=least_ms))
+    sim = Sim(
+        speech=[(1.0, 4.0), (7.0, 7.0 + said_s)],
+        replies=[LONG, Reply()],
+        config=replace(UNHURRIED, session=session),
+        recogniser=(0.15, "Next one please."),
+        shouts=True,
+    ).run(14)
+    assert [at - 7.0 for at in sim.marks("barge_in")] == [
+        pytest.approx(least_ms / 1000, abs=0.05)
+    ] * interrupts
+    assert len(user_turns(sim)) == 1 + interrupts
+
+
 def test_an_answer_that_waits_goes_on_when_it_is_no_longer_to_be_interrupted():
     session = SessionConfig(turn_detection=TurnDetection(interrupt_response=False))
     sim = Sim(

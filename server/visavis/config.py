@@ -27,12 +27,16 @@ class TurnDetection:
     "Of server_vad; of semantic_vad where nothing is known but silence. Below 350 readers are cut at commas."
     create_response: bool = True
     interrupt_response: bool = True
+    min_interruption_ms: int | None = None
+    "Speech that cuts an answer off, its length alone; None weighs length, loudness and words (`overlap`)."
     idle_timeout_ms: int | None = None
     "Silence after an answer, upon which the engine is asked to go on; None leaves the caller in peace."
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
             raise ConfigError(f"turn_detection.threshold is a probability, 0 to 1, not {self.threshold:g}.")
+        if self.min_interruption_ms is not None and self.min_interruption_ms < 20:
+            raise ConfigError("turn_detection.min_interruption_ms must be 20 or more, or none.")
         if self.idle_timeout_ms is not None and self.idle_timeout_ms < 1_000:
             raise ConfigError("turn_detection.idle_timeout_ms must be 1000 or more, or none.")
 

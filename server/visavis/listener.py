@@ -150,7 +150,7 @@ class Listener:
 
     def receive_text(self, end: int, text: str, now: float) -> None:
         """Take what a recogniser made of what `HearAside` asked for."""
-        if not text.strip() or is_assent(text):
+        if self._least_interruption is not None or not text.strip() or is_assent(text):
             return
         evidence, aside = self._turns.evidence, self._aside
         if self._unconfirmed and evidence is not None and evidence.position - evidence.silence == end:
@@ -333,7 +333,7 @@ class Listener:
             return
         evidence = turns.evidence
         silence = 0 if evidence is None else evidence.silence
-        match self._overlap.judge(turns.onset):
+        match self._overlap.judge(turns.onset, self._least_interruption):
             case Overlap.CONFIRMED if self._unconfirmed:
                 self._take_floor(now)
             case Overlap.NONE | Overlap.LIKELY if turns.position < self._held_until:
@@ -353,6 +353,12 @@ class Listener:
         if response is None or detection is None:
             return False
         return detection.interrupt_response and response.interruptible
+
+    @property
+    def _least_interruption(self) -> int | None:
+        """Samples of speech that alone cut an answer off, if the client has set a number."""
+        least_ms = None if self._detection is None else self._detection.min_interruption_ms
+        return None if least_ms is None else _samples(least_ms)
 
     @property
     def _overlapping(self) -> bool:

@@ -73,9 +73,12 @@ class OverlapJudge:
             step = max(_STEP_DB, _FIRST_STEP_DB / self._steps)
             self._usual = usual + step * (_LOUD_PART if level > usual else _LOUD_PART - 1)
 
-    def judge(self, voiced: int) -> Overlap:
-        """Judge speech of which `voiced` has been heard so far."""
-        if voiced >= self._aside or (voiced >= self._least_loud and self._is_loud):
+    def judge(self, voiced: int, least: int | None = None) -> Overlap:
+        """Judge speech of which `voiced` has been heard so far; where `least` is given it alone confirms."""
+        if least is not None:
+            if voiced >= least:
+                return Overlap.CONFIRMED
+        elif voiced >= self._aside or (voiced >= self._least_loud and self._is_loud):
             return Overlap.CONFIRMED
         if voiced >= self._hold:
             return Overlap.HELD

@@ -148,6 +148,9 @@ def _turn_detection(base: TurnDetection | None, value: Any, param: str) -> TurnD
         silence_duration_ms=silence_ms or present.silence_duration_ms,
         create_response=fields.read("create_response", boolean, present.create_response),
         interrupt_response=fields.read("interrupt_response", boolean, present.interrupt_response),
+        min_interruption_ms=fields.read(
+            "min_interruption_ms", optional(integer(20, 10_000)), present.min_interruption_ms
+        ),
         idle_timeout_ms=fields.read(
             "idle_timeout_ms", optional(integer(1_000, 600_000)), present.idle_timeout_ms
         ),
@@ -157,7 +160,13 @@ def _turn_detection(base: TurnDetection | None, value: Any, param: str) -> TurnD
 def _turn_detection_object(detection: TurnDetection | None) -> dict[str, Any] | None:
     if detection is None:
         return None
-    rest = {"create_response": detection.create_response, "interrupt_response": detection.interrupt_response}
+    rest: dict[str, Any] = {
+        "create_response": detection.create_response,
+        "interrupt_response": detection.interrupt_response,
+    }
+    # Ours: stock clients are told of it where it was asked for.
+    if detection.min_interruption_ms is not None:
+        rest["min_interruption_ms"] = detection.min_interruption_ms
     if detection.type == "semantic_vad":
         # OpenAI's has no idle timeout: stock clients are told of one where it was asked for.
         idle = {} if detection.idle_timeout_ms is None else {"idle_timeout_ms": detection.idle_timeout_ms}
