@@ -31,6 +31,7 @@ def test_a_file_sets_nested_tables_lists_and_paths(tmp_path: Path) -> None:
             max_call_s = 60
             [rtc]
             ice_servers = [{ urls = ["turn:turn.example"], username = "u", credential = "c" }]
+            advertise = ["203.0.113.5", "2001:db8::5"]
             [conversation.session]
             output_modalities = ["text"]
             temperature = 0.5
@@ -45,6 +46,7 @@ def test_a_file_sets_nested_tables_lists_and_paths(tmp_path: Path) -> None:
     assert config.server.max_call_s == 60.0
     assert isinstance(config.server.max_call_s, float)
     assert config.rtc.ice_servers == (IceServer(urls=("turn:turn.example",), username="u", credential="c"),)
+    assert config.rtc.advertise == ("203.0.113.5", "2001:db8::5")
     assert config.conversation.session.output_modalities == ("text",)
     assert config.conversation.session.turn_detection == TurnDetection(silence_duration_ms=700)
     assert config.trace.dir == Path.home() / "traces"
@@ -127,6 +129,12 @@ def test_a_setting_within_a_table_wins_over_the_word_for_the_table() -> None:
         ("[rtc]\nice_servers = ['stun:a']", r"rtc\.ice_servers\[0\] must be a table"),
         ("[rtc]\nice_servers = [{username = 'a'}]", r"rtc\.ice_servers\[0\] lacks urls"),
         ("[rtc]\nice_servers = [{url = 'a'}]", r"rtc\.ice_servers\[0\]\.url; did you mean .*\[0\]\.urls\?"),
+        ("[rtc]\nudp_port = 70000", r"rtc\.udp_port must be a port up to 65535"),
+        ("[rtc]\nadvertise = ['call.example']", r"rtc\.advertise: 'call\.example' is .* 203\.0\.113\.5"),
+        ("[rtc]\nadvertise = ['192.0.2.1:5']", r"rtc\.advertise: '192\.0\.2\.1:5' .* without port"),
+        ("[rtc]\nadvertise = ['[2001:db8::1]']", r"rtc\.advertise: .* or brackets"),
+        ("[rtc]\nadvertise = ['0.0.0.0']", r"rtc\.advertise: 0\.0\.0\.0 is no address that callers could"),
+        ("[rtc]\nudp_hosts = ['fe80::1%eth0']", r"rtc\.udp_hosts: fe80::1%eth0 is no address that callers"),
         ("[server", r"is not TOML: Expected ']'"),
     ],
 )

@@ -4,6 +4,7 @@ Each default is here and nowhere else, with its reason beside it. A field that i
 a secret: no error and no log shows its value.
 """
 
+import ipaddress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -398,10 +399,31 @@ class RtcConfig:
     "From the answer to connected media."
     dead_peer_s: float = 4.0
     "No packet of any kind for so long is a dead peer."
+def _check_address(setting: str, text: str) -> None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{setting}: {text!r} is no IP address; write one like 203.0.113.5 or 2001:db8::5, without port "
+            "or brackets."
+        ) from error
+    if address.is_unspecified or address.is_multicast or getattr(address, "scope_id", None) is not None:
+        raise ConfigError(
+            f"{setting}: {text} is no address that callers could send to; leave the setting empty for all "
+            "that the machine has, or name some of them."
+        )
+
+
     max_loss_hold_ms: int = 60
     "How long a gap is waited for before it is concealed: three packets."
 
 
+    udp_port: int = 0
+    "The one port of all calls' media, to be opened in a firewall; 0 is any free one. Worker i adds i to it."
+    udp_hosts: tuple[str, ...] = ()
+    "Addresses to listen on and to offer; empty is all that the machine has at the time of a call."
+    advertise: tuple[str, ...] = ()
+    "Addresses offered instead, where callers reach this machine by others: behind NAT, in containers."
 @dataclass(frozen=True, slots=True)
 class TalkerConfig:
     """Known faults of a speaking model, and from when on they are believed (ENGINE: #6090, #2953, #7474)."""
@@ -409,6 +431,11 @@ class TalkerConfig:
     guard: bool = True
     slowest_chars_per_s: float = 4.0
     "Speech that takes longer for its text derails or repeats; people speak 12 to 18 characters a second."
+    def __post_init__(self) -> None:
+        for name in ("udp_hosts", "advertise"):
+            for text in getattr(self, name):
+                _check_address(f"rtc.{name}", text)
+
     fastest_chars_per_s: float = 40.0
     "A finished answer whose speech is shorter than this was cut off."
     grace_s: float = 4.0

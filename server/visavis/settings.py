@@ -20,7 +20,7 @@ PREFIX = "VISAVIS_"
 PLAIN = {"HOST": "server.host", "PORT": "server.port"}
 "Names that hosting platforms set; the prefixed name wins."
 
-_PORTS = ("server.port", "deploy.port", "deploy.master_port")
+_PORTS = ("server.port", "rtc.udp_port", "deploy.port", "deploy.master_port")
 
 _NONE = ("", "none")
 "How a text says None for a setting that may be None; TOML has no word for it."
