@@ -48,7 +48,7 @@ slow='slow or models or browser or people or loopback'
 timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "not ($slow)" \
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
 core=
-for module in ahead audio conceal conversation conversation_silence ear echo endpoint frames history jitter limits \
+for module in ahead attention audio conceal conversation conversation_silence ear echo endpoint frames history jitter limits \
     overlap playout prosody quiet spoken talker tape turn_taking turn_taking_broken turns vad waiting wording; do
     core="$core tests/test_$module.py"
 done

@@ -55,6 +55,13 @@ class JudgeTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class WantVideo:
+    """So many pictures a second are worth having from now on; 0: none."""
+
+    fps: float
+
+
+@dataclass(frozen=True, slots=True)
 class HangUp:
     """The call is of no use to anybody any more."""
 
@@ -76,5 +83,14 @@ class Mark:
 
 
 Action = (
-    StartResponse | CancelResponse | SendAhead | StopAhead | HearAside | JudgeTurn | HangUp | Notify | Mark
+    StartResponse
+    | CancelResponse
+    | SendAhead
+    | StopAhead
+    | HearAside
+    | JudgeTurn
+    | WantVideo
+    | HangUp
+    | Notify
+    | Mark
 )

@@ -222,7 +222,13 @@ class PlayoutConfig:
 @dataclass(frozen=True, slots=True)
 class CameraConfig:
     fps: float = 2.0
-    "What Qwen3-Omni was trained on."
+    "What Qwen3-Omni was trained on; around speech so many are looked at."
+    idle_fps: float = 0.5
+    "While nobody speaks: enough to have seen what came before the words. 0 looks at nothing then."
+    linger_s: float = 3.0
+    "How long after speech it is looked closely: most replies come by then."
+    burst_ms: int = 200
+    "Where speech pauses, the newest picture kept is no older: it goes with the turn if that is over."
     max_side: int = 1024
     before_ms: int = 1_000
     "Frames kept from before the speech."
@@ -233,6 +239,8 @@ class CameraConfig:
     def __post_init__(self) -> None:
         if self.fps <= 0:
             raise ConfigError("conversation.camera.fps must be above 0.")
+        if not 0 <= self.idle_fps <= self.fps:
+            raise ConfigError("conversation.camera.idle_fps must be 0 or more, and no more than fps.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,14 +399,6 @@ class IceServer:
     credential: str | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class RtcConfig:
-    ice_servers: tuple[IceServer, ...] = ()
-    "None by default: a public STUN server learns who calls, and a dead one costs five seconds."
-    connect_s: float = 20.0
-    "From the answer to connected media."
-    dead_peer_s: float = 4.0
-    "No packet of any kind for so long is a dead peer."
 def _check_address(setting: str, text: str) -> None:
     try:
         address = ipaddress.ip_address(text)
@@ -414,16 +414,29 @@ def _check_address(setting: str, text: str) -> None:
         )
 
 
-    max_loss_hold_ms: int = 60
-    "How long a gap is waited for before it is concealed: three packets."
-
-
+@dataclass(frozen=True, slots=True)
+class RtcConfig:
+    ice_servers: tuple[IceServer, ...] = ()
+    "None by default: a public STUN server learns who calls, and a dead one costs five seconds."
     udp_port: int = 0
     "The one port of all calls' media, to be opened in a firewall; 0 is any free one. Worker i adds i to it."
     udp_hosts: tuple[str, ...] = ()
     "Addresses to listen on and to offer; empty is all that the machine has at the time of a call."
     advertise: tuple[str, ...] = ()
     "Addresses offered instead, where callers reach this machine by others: behind NAT, in containers."
+    connect_s: float = 20.0
+    "From the answer to connected media."
+    dead_peer_s: float = 4.0
+    "No packet of any kind for so long is a dead peer."
+    max_loss_hold_ms: int = 60
+    "How long a gap is waited for before it is concealed: three packets."
+
+    def __post_init__(self) -> None:
+        for name in ("udp_hosts", "advertise"):
+            for text in getattr(self, name):
+                _check_address(f"rtc.{name}", text)
+
+
 @dataclass(frozen=True, slots=True)
 class TalkerConfig:
     """Known faults of a speaking model, and from when on they are believed (ENGINE: #6090, #2953, #7474)."""
@@ -431,11 +444,6 @@ class TalkerConfig:
     guard: bool = True
     slowest_chars_per_s: float = 4.0
     "Speech that takes longer for its text derails or repeats; people speak 12 to 18 characters a second."
-    def __post_init__(self) -> None:
-        for name in ("udp_hosts", "advertise"):
-            for text in getattr(self, name):
-                _check_address(f"rtc.{name}", text)
-
     fastest_chars_per_s: float = 40.0
     "A finished answer whose speech is shorter than this was cut off."
     grace_s: float = 4.0

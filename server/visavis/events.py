@@ -278,6 +278,13 @@ class StanceChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class CameraWanted:
+    """So many pictures a second are looked at from now on: a sender need not send more."""
+
+    fps: float
+
+
+@dataclass(frozen=True, slots=True)
 class TurnTimings:
     """Stages of one turn, known so far. Sent when the reply is first heard and when it ends."""
 
@@ -327,6 +334,7 @@ ServerEvent = (
     | PlayoutStopped
     | PlayoutCleared
     | StanceChanged
+    | CameraWanted
     | TurnTimings
     | CallEnding
 )

@@ -35,11 +35,26 @@ class FrameSampler:
 
     def __init__(self, config: CameraConfig) -> None:
         self._config = config
-        self._interval = round(RATE / config.fps)
+        self._burst = config.burst_ms * RATE // 1000
+        self._interval = self._slack = 0
+        self._due: int | None = None
+        self._newest: int | None = None
+        "Position of the newest frame that was wanted."
+        self._frames: list[Frame] = []
+        self.set_rate(config.fps)
+
+    def set_rate(self, fps: float) -> None:
+        """Keep so many frames a second from now on; 0 keeps none."""
+        self._interval = round(RATE / fps) if fps else 0
         self._slack = self._interval // 4
         "How early a frame may be: cameras that send at just our rate jitter by a frame of 30 a second."
-        self._due: int | None = None
-        self._frames: list[Frame] = []
+        if self._due is not None and self._newest is not None:
+            self._due = min(self._due, self._newest + self._interval)
+
+    def hurry(self) -> None:
+        """Have the next frame kept, unless one was a moment ago."""
+        if self._due is not None and self._newest is not None:
+            self._due = min(self._due, self._newest + self._burst)
 
     def wants(self, at: int) -> bool:
         """Tell whether the frame at this position (24 kHz samples) is to be kept; yes claims its place.
@@ -48,11 +63,14 @@ class FrameSampler:
         step. A gap, or a position before the last place (the sender restarted), begins a new grid.
         """
         interval, slack = self._interval, self._slack
+        if not interval:
+            return False
         late = at - self._due if self._due is not None else interval
         if -interval - slack <= late < -slack:
             return False
         on_grid = -slack <= late < interval
         self._due = at + interval - (min(late, slack) if on_grid else 0)
+        self._newest = at
         return True
 
     def receive(self, frame: Frame) -> None:
@@ -93,7 +111,7 @@ class FrameSampler:
     def clear(self) -> None:
         """Forget all frames, as when the camera is switched off."""
         self._frames.clear()
-        self._due = None
+        self._due = self._newest = None
 
     def _chosen(self, seen: Sequence[Frame]) -> tuple[Frame, ...]:
         changed = [frame for i, frame in enumerate(seen) if i == 0 or frame.jpeg != seen[i - 1].jpeg]

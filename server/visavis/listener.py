@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from . import events as ev
-from .actions import HearAside, JudgeTurn, SendAhead, StopAhead
+from .actions import HearAside, JudgeTurn, SendAhead, StopAhead, WantVideo
+from .attention import Attention
 from .audio import RATE, Pcm
 from .config import ConversationConfig, TurnDetection
 from .draft import Draft
@@ -32,6 +33,9 @@ from .turns import (
     TurnDetector,
     TurnEvent,
 )
+
+_BREATH_MS = 40
+"Silence after which the turn may be over: time enough for a picture before the engine is asked."
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Listener:
         self._speaker = speaker
         self._turns = TurnDetector(config.turns, config.session.turn_detection, endpointer_for)
         self._recorder = Recorder(config, history)
+        self._attention = Attention(config.camera)
         self._overlap = OverlapJudge(config.overlap)
         self._unconfirmed = False
         "The speech now going on may still turn out to be a cough."
@@ -126,6 +131,7 @@ class Listener:
         for event in self._turns.receive(position, len(pcm), sound.speech, sound.finality):
             self._receive_turn_event(event, now)
         self._weigh(sound, now)
+        self._look_up(len(pcm))
         if self.speaking:
             self._have_judged()
             self._cut_turn()
@@ -135,6 +141,16 @@ class Listener:
     def wants_frame(self, at: int) -> bool:
         """Tell whether the camera's picture at this position should be converted and given."""
         return self._recorder.sampler.wants(at)
+
+    def _look_up(self, samples: int) -> None:
+        """Want pictures as they are worth having: around speech, and at once where the turn may be over."""
+        speaking = self._detection is None or self.speaking or self._turns.onset > 0
+        if self._attention.receive(self.position, speaking=speaking):
+            self._recorder.sampler.set_rate(self._attention.fps)
+            self._outbox.put(WantVideo(self._attention.fps))
+        evidence, breath = self._turns.evidence, _samples(_BREATH_MS)
+        if evidence is not None and evidence.silence - samples < breath <= evidence.silence:
+            self._recorder.sampler.hurry()
 
     def receive_frame(self, frame: Frame) -> None:
         self._recorder.sampler.receive(frame)

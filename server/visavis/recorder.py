@@ -74,9 +74,9 @@ class Recorder:
     def turn(self, start: int, end: int, *, goes_on: bool = False) -> UserTurn:
         """Return the turn as it is if it ends at `end`; if it `goes_on`, what comes then is another's."""
         stop, turn = end + (0 if goes_on else _TAIL), self._open
-        frames = turn.frames_until(end, self.sampler) if turn.cuts else self.sampler.take(start, end)
         if turn.cuts and turn.fixed > end:
             stop = turn.fixed  # the silence after the last word was sent ahead too
+        frames = turn.frames_until(stop, self.sampler) if turn.cuts else self.sampler.take(start, stop)
         at = max(start, self._tape.start)
         return UserTurn(start, end, self._tape.cut(start, stop), at, frames, turn.cuts, turn.serial)
 

@@ -20,6 +20,7 @@ from .actions import (
     SendAhead,
     StartResponse,
     StopAhead,
+    WantVideo,
 )
 from .audio import BLOCK, Pcm
 from .config import Config, SessionConfig
@@ -253,6 +254,8 @@ class Session:
                     # One at a time: the next silence is longer, and its verdict the better one.
                     if self._judge is not None and (self._judging is None or self._judging.done()):
                         self._judging = self._tasks.create_task(self._have_judged(self._judge, action))
+                case WantVideo(fps):
+                    self._send(ev.CameraWanted(fps))
                 case HangUp(reason):
                     self.hang_up(reason)
                 case Notify(event):

@@ -160,6 +160,8 @@ class RealtimeProtocol:
                     "response_id": self._response_id(response_id),
                     "stance": stance,
                 }
+            case ev.CameraWanted(fps):
+                yield {"type": "visavis.camera.wanted", "fps": fps}
             case ev.TurnTimings():
                 yield {
                     "type": "visavis.turn_timings",
