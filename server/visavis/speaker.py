@@ -273,9 +273,11 @@ class Speaker:
 
     def pull_audio(self, samples: int, now: float, *, hushed: bool) -> Pcm:
         """Return the next block for the caller; `hushed` is that nothing shall fill the wait."""
-        was_started = self._playout.started
+        was_started, holes = self._playout.started, self._playout.underruns
         pcm = self._playout.read(samples, now)
         response = self.response
+        if response is not None and self._playout.underruns > holes:
+            self._outbox.put(Mark("underrun", response.id, now))
         awaited = response is not None and "audio" in response.modalities and not self._playout.started
         pcm = self._waiting.mix(pcm, now, wanted=awaited and not hushed)
         if response is not None:
