@@ -647,6 +647,17 @@ class TraceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryConfig:
+    otlp_url: str | None = None
+    """Where a trace of each call goes by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces: the times of
+    its turns and none of its words. Needs the extra `otel`; None sends nothing."""
+
+    def __post_init__(self) -> None:
+        if self.otlp_url is not None and not self.otlp_url.startswith(("http://", "https://")):
+            raise ConfigError("telemetry.otlp_url must begin with http:// or https://, or be none.")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     rtc: RtcConfig = field(default_factory=RtcConfig)
@@ -661,6 +672,7 @@ class Config:
     deploy: DeployConfig = field(default_factory=DeployConfig)
     local: LocalConfig = field(default_factory=LocalConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     def conversation_with(self, session: SessionConfig) -> ConversationConfig:
         """Return the conversation's settings with a client's own session and what suits the engine."""

@@ -67,7 +67,15 @@ REFUSALS = Counter("visavis_refusals", "Requests that were refused, by the code 
 
 # Media.
 
-RTP_PACKETS = Counter("visavis_rtp_packets", "Packets of callers' voices by what became of them.", ("fate",))
+RTP_PACKETS = Counter(
+    "visavis_rtp_packets",
+    "Packets of voice, in from callers and out to them, by what became of them.",
+    ("direction", "fate"),
+)
+MEDIA_BYTES = Counter("visavis_media_bytes", "Bytes of calls' media, in and out.", ("direction",))
+BLOCKS_SKIPPED = Counter(
+    "visavis_blocks_skipped", "Blocks of 20 ms that were not sent to callers, since their time had passed."
+)
 RTP_LOSS = Histogram(
     "visavis_rtp_loss_ratio",
     "Share of a call's voice packets that was lost, each five seconds.",
@@ -120,15 +128,20 @@ GPU_MEMORY = Gauge(
     multiprocess_mode="livemostrecent",
 )
 
-# The process.
+# The processes.
 
 LOOP_LAG = Histogram(
     "visavis_loop_lag_seconds",
     "How late the event loop runs what is due: sound goes out every 20 ms.",
-    ("worker",),
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.1, 0.2, 0.5, 1),
 )
-CPU = Counter("visavis_cpu_seconds", "Processor time of the server's processes.", ("worker",))
+CPU = Counter("visavis_cpu_seconds", "Processor time of the server's processes, engines aside.")
+WORKER_CPU = Gauge(
+    "visavis_worker_cpu_ratio",
+    "Share of a core that a worker computes, of the last second.",
+    ("worker",),
+    multiprocess_mode="livesum",
+)
 
 
 def exposition() -> tuple[bytes, str]:
