@@ -649,7 +649,7 @@ class TraceConfig:
 @dataclass(frozen=True, slots=True)
 class TelemetryConfig:
     otlp_url: str | None = None
-    """Where a trace of each call goes by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces: the times of
+    """Where a trace of each call goes by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces: times of
     its turns and none of its words. Needs the extra `otel`; None sends nothing."""
 
     def __post_init__(self) -> None:
