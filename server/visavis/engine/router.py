@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ..config import RouterConfig
 from ..errors import EngineBusy, EngineError, EngineLost, EngineRefused
-from ..metrics import ENGINE_REQUESTS
-from . import Delta, Done, Engine, Request, Routed, Sent, TranscriptDelta
+from ..metrics import ENGINE_FIRST_DELTA, ENGINE_LEFT_ALONE, ENGINE_REQUESTS, ENGINE_TOKENS
+from . import Delta, Done, Engine, Request, Routed, Sent, TranscriptDelta, Usage
 from .limits import Breaker, BreakerState, Places, Ticket
 
 logger = logging.getLogger(__name__)
@@ -150,6 +150,7 @@ class RouterEngine:
                 raise _PassedOver("left alone", EngineLost("The engine failed and is being tried again."))
             outcome, why = "withdrawn", ""
             answering = False
+            asked = _now()
             try:
                 async with (
                     aclosing(lane.engine.respond(attempt.request)) as untimed,
@@ -161,10 +162,14 @@ class RouterEngine:
                         if not answering and not _commits_to_nothing(delta):
                             answering = True
                             lane.breaker.note_answering()
+                            ENGINE_FIRST_DELTA.labels(lane.label).observe(_now() - asked)
                             reason, why = attempt.reason(candidate=lane is self._candidate)
                             yield Routed(lane.label, reason)
                         if isinstance(delta, Done):
                             outcome = "answered"
+                        elif isinstance(delta, Usage):
+                            ENGINE_TOKENS.labels(lane.label, "in").inc(delta.input_tokens)
+                            ENGINE_TOKENS.labels(lane.label, "out").inc(delta.output_tokens)
                         yield delta
                 if outcome != "answered":
                     raise EngineLost("The engine stopped in the middle of an answer.")
@@ -180,6 +185,7 @@ class RouterEngine:
                     lane.note_success(whole=outcome == "answered")
                 elif outcome == "withdrawn":
                     lane.breaker.note_nothing(_now())
+                ENGINE_LEFT_ALONE.labels(lane.label).set(lane.breaker.state is BreakerState.OPEN)
                 if outcome:
                     self._count(lane, outcome, why)
 
