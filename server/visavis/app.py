@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import hdrs, web
@@ -17,10 +17,11 @@ from .calls import Call, Calls
 from .config import Config, SessionConfig
 from .errors import ClientEventError, SignallingError
 from .forms import parse_form
-from .metrics import exposition
+from .metrics import REFUSALS, exposition
 from .page import Page, web_root
 from .protocol.fields import parse
 from .protocol.realtime_session import merge_session
+from .pulse import Pulse
 
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("visavis.access")
@@ -59,11 +60,13 @@ def build_app(
     open_call: OpenCall,
     ready: Callable[[], Awaitable[bool]],
     page: Path | None = None,
+    worker: str = "0",
 ) -> web.Application:
     """Build the application. Raises ConfigError for settings that would let strangers in.
 
     `ready` tells whether a request would be answered by the engine now; `page` is the folder of the call
-    page, by default the package's own. The live calls are at `app[CALLS]`; they end with the application.
+    page, by default the package's own; `worker` names this process in metrics. The live calls are at
+    `app[CALLS]`; they end with the application.
     """
     server = config.server
     gate = Gate(server)
@@ -80,7 +83,14 @@ def build_app(
     async def close_calls(_: web.Application) -> None:
         await calls.aclose()
 
+    async def feel_pulse(_: web.Application) -> AsyncIterator[None]:
+        pulse = asyncio.create_task(Pulse(calls, server.max_calls, worker).run())
+        yield
+        pulse.cancel()
+        await asyncio.wait({pulse})
+
     app.on_shutdown.append(close_calls)
+    app.cleanup_ctx.append(feel_pulse)
     return app
 
 
@@ -139,7 +149,7 @@ class _Api:
         return web.json_response({"status": "ok"})
 
     async def metrics(self, request: web.Request) -> web.Response:
-        body, content_type = exposition()
+        body, content_type = await asyncio.to_thread(exposition)  # the loop has sound to send meanwhile
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
 
     async def readiness(self, request: web.Request) -> web.Response:
@@ -277,6 +287,7 @@ def _as_signalling_error(error: web.HTTPException) -> SignallingError:
 
 
 def _refusal(error: SignallingError) -> web.Response:
+    REFUSALS.labels(error.code).inc()
     kind = _ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
     headers: dict[str, str] = {}
     if error.status == 401:
