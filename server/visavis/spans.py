@@ -9,6 +9,7 @@ import threading
 import time
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -60,7 +61,7 @@ class Telemetry:
         flush.start()
         await asyncio.to_thread(flush.join, _FLUSH_S)
         if flush.is_alive():
-            self._exporter.shutdown()
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]  # the library's own omission
 
 
 class CallSpans:
@@ -84,10 +85,10 @@ class CallSpans:
             "visavis.in_advance": "draft_used" in marks,
             "visavis.interrupted": "barge_in" in marks,
         }
-        optional = {
+        optional: dict[str, str | int | None] = {
             "visavis.status": turn.status,
-            "visavis.engine": turn.route and turn.route.engine,
-            "visavis.route": turn.route and turn.route.reason,
+            "visavis.engine": turn.route.engine if turn.route else None,
+            "visavis.route": turn.route.reason if turn.route else None,
             "gen_ai.usage.input_tokens": turn.input_tokens,
             "gen_ai.usage.output_tokens": turn.output_tokens,
         }
@@ -115,7 +116,7 @@ class CallSpans:
     def _start(
         self,
         name: str,
-        context: trace.Context,
+        context: Context,
         at: float,
         attributes: dict[str, str | int | float | bool] | None = None,
     ) -> trace.Span:
