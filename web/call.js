@@ -1,5 +1,7 @@
 /** One call: a peer connection, its signalling over HTTP and its event channel. */
 
+import { Pictures } from "./pictures.js";
+
 /** @typedef {{type: string, [field: string]: any}} WireEvent */
 
 const CALLS = "/v1/realtime/calls";
@@ -14,8 +16,9 @@ const QUIET_MS = 2_000;
 /** ICE tells "disconnected" about five seconds after the last answer; the network gets this much more to recover. */
 const UNSTEADY_MS = 5_000;
 const WATCH_MS = 500;
-/** The server looks at two frames a second; four leave it a choice of the sharper. */
-const CAMERA = { maxBitrate: 400_000, maxFramerate: 4 };
+/** The server looks at two pictures a second of the camera, and at no more than one of a screen. */
+const CAMERA = { bitrate: 300_000, fastest: 2, hint: /** @type {const} */ ("detail") };
+const SCREEN = { bitrate: 300_000, fastest: 1, hint: /** @type {const} */ ("text") };
 
 /** The server answered, but not with a call. */
 export class CallRefused extends Error {
@@ -67,8 +70,10 @@ export class Call extends EventTarget {
   #key;
   /** @type {RTCRtpTransceiver} */
   #audio;
-  /** @type {RTCRtpTransceiver} */
-  #video;
+  /** @type {Pictures} */
+  #camera;
+  /** The second of the video sections: the server takes it for a screen. @type {Pictures} */
+  #screen;
   /** @type {(error: Error) => void} */
   #fail = () => {};
   #watch = 0;
@@ -87,8 +92,9 @@ export class Call extends EventTarget {
     super();
     this.#key = key;
     this.#audio = this.#peer.addTransceiver(microphone ?? "audio", { direction: microphone ? "sendrecv" : "recvonly" });
-    this.#video = this.#peer.addTransceiver("video", { direction: "sendonly", sendEncodings: [CAMERA] });
-    if (camera) this.setCamera(camera);
+    this.#camera = new Pictures(this.#peer, CAMERA);
+    this.#screen = new Pictures(this.#peer, SCREEN);
+    if (camera) void this.setCamera(camera);
     this.#peer.addEventListener("track", ({ track, streams }) => {
       this.#tell("stream", streams[0] ?? new MediaStream([track]));
     });
@@ -142,9 +148,12 @@ export class Call extends EventTarget {
 
   /** @param {MediaStreamTrack | null} track */
   async setCamera(track) {
-    // Sharp and slow rather than smooth: what is shown should be readable.
-    if (track) track.contentHint = "detail";
-    await this.#video.sender.replaceTrack(track);
+    await this.#camera.send(track);
+  }
+
+  /** @param {MediaStreamTrack | null} track */
+  async setScreen(track) {
+    await this.#screen.send(track);
   }
 
   /** End the call here and at the server. May be called at any time, also twice, also while the page goes away. */
@@ -245,7 +254,12 @@ export class Call extends EventTarget {
       console.warn("not JSON on the event channel");
       return;
     }
-    if (typeof event?.type === "string") this.#tell("event", event);
+    if (typeof event?.type !== "string") return;
+    if (event.type === "visavis.camera.wanted") {
+      this.#camera.want(event.fps);
+      this.#screen.want(event.fps);
+    }
+    this.#tell("event", event);
   }
 
   #connectionChanged() {

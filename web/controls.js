@@ -2,6 +2,7 @@
 
 import { canChooseSpeaker } from "./devices.js";
 import { byId, make } from "./dom.js";
+import { canShareScreen } from "./screen.js";
 import { isTurnChoice } from "./turns.js";
 
 /** @typedef {import("./devices.js").Choice} Choice */
@@ -11,11 +12,12 @@ import { isTurnChoice } from "./turns.js";
 const CHOICES = /** @type {const} */ (["microphone", "camera", "speaker"]);
 const STORED = "visavis.devices";
 
-/** Events: `start`, `hangup`, `mute`, `camera`, `interrupt`, `text` (detail: string), `device` (detail: Device), `speaker`, `turns`. */
+/** Events: `start`, `hangup`, `mute`, `camera`, `share`, `interrupt`, `text` (detail: string), `device` (detail: Device), `speaker`, `turns`. */
 export class Controls extends EventTarget {
   #start = byId("start", HTMLButtonElement);
   #mute = byId("mute", HTMLButtonElement);
   #camera = byId("camera", HTMLButtonElement);
+  #share = byId("share", HTMLButtonElement);
   #interrupt = byId("interrupt", HTMLButtonElement);
   #text = byId("text", HTMLInputElement);
   #send = byId("send", HTMLButtonElement);
@@ -39,6 +41,8 @@ export class Controls extends EventTarget {
     this.#on(byId("hangup", HTMLButtonElement), "hangup");
     this.#on(this.#mute, "mute");
     this.#on(this.#camera, "camera");
+    this.#on(this.#share, "share");
+    this.#share.hidden = !canShareScreen();
     this.#on(this.#interrupt, "interrupt");
     for (const id of ["devices", "devices-early"]) {
       byId(id, HTMLButtonElement).addEventListener("click", () => this.#devices.showModal());
@@ -116,10 +120,11 @@ export class Controls extends EventTarget {
    * @param {boolean} state.pressToTalk
    * @param {boolean} state.hasMicrophone
    * @param {boolean} state.hasCamera
+   * @param {boolean} state.sharesScreen
    * @param {boolean} state.interruptible
    * @param {boolean} state.hasCaptions
    */
-  show({ phase, muted, pressToTalk, hasMicrophone, hasCamera, interruptible, hasCaptions }) {
+  show({ phase, muted, pressToTalk, hasMicrophone, hasCamera, sharesScreen, interruptible, hasCaptions }) {
     const inSession = phase !== "idle" && phase !== "ended";
     const hadFocus = document.activeElement;
     this.#start.hidden = inSession;
@@ -136,6 +141,8 @@ export class Controls extends EventTarget {
     else setWords(this.#mute, muted ? "Unmute" : "Mute");
     this.#camera.classList.toggle("off", !hasCamera);
     this.#camera.setAttribute("aria-pressed", String(hasCamera));
+    this.#share.setAttribute("aria-pressed", String(sharesScreen));
+    this.#share.disabled = phase !== "live" && !sharesScreen;
     this.#interrupt.disabled = !interruptible;
     this.#text.disabled = this.#send.disabled = phase !== "live";
     // A control that goes away takes the focus with it: hand it to what stands in its place.

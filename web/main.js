@@ -10,6 +10,7 @@ import { Face, FOLLOWED } from "./face.js";
 import { Floor } from "./floor.js";
 import { Notices } from "./notices.js";
 import { explainDevice, LONGEST_CALL, NO_WEBRTC, SOUND_BLOCKED, SPEAKER_FAILED } from "./problems.js";
+import { SharedScreen } from "./screen.js";
 import { SoundMeter } from "./sound.js";
 import { Status } from "./status.js";
 import { Timings } from "./timings.js";
@@ -47,7 +48,8 @@ class CallPage {
   #notices = new Notices(byId("notices", HTMLElement));
   #status = new Status();
   #voice = new Voice();
-  #screen = new ScreenLight();
+  #light = new ScreenLight();
+  #screen = new SharedScreen();
   #selfView = byId("self-view", HTMLVideoElement);
 
   /** @type {Phase} */
@@ -84,6 +86,7 @@ class CallPage {
     controls.addEventListener("hangup", () => this.#hangUp());
     controls.addEventListener("mute", () => this.#toggleMute());
     controls.addEventListener("camera", () => this.#toggleCamera());
+    controls.addEventListener("share", () => (this.#screen.track ? this.#screen.end() : this.#screen.share()));
     controls.addEventListener("interrupt", () => this.#interrupt());
     controls.addEventListener("text", (event) => this.#say(detailOf(event)));
     controls.addEventListener("device", (event) => this.#changeDevice(detailOf(event)));
@@ -94,6 +97,7 @@ class CallPage {
       const actions = { "Tap to hear": () => this.#voice.retry() };
       this.#notices.show("sound", { ...SOUND_BLOCKED, actions, lasting: true });
     });
+    this.#screen.addEventListener("changed", () => this.#screenChanged());
     this.#devices.addEventListener("changed", (event) => this.#deviceChanged(detailOf(event)));
     this.#devices.addEventListener("problem", (event) => this.#deviceFailed(detailOf(event)));
     navigator.mediaDevices?.addEventListener?.("devicechange", () => this.#showDevices());
@@ -119,6 +123,7 @@ class CallPage {
       muted: this.#devices.muted,
       microphone: this.#devices.microphone?.label ?? null,
       camera: this.#devices.camera?.label ?? null,
+      screen: this.#screen.track !== null,
       captions: this.#captions.all,
       timings: this.#timings.all,
       notices: this.#notices.all,
@@ -188,6 +193,7 @@ class CallPage {
     // Its owner may have found a microphone, or turned the camera, while the call was being made.
     void this.#attach("microphone");
     void this.#attach("camera");
+    void this.#call?.setScreen(this.#screen.track);
   }
 
   /** A new call knows nothing of the one that was lost: it is told what was said. */
@@ -234,6 +240,7 @@ class CallPage {
     window.clearTimeout(this.#interruption);
     this.#captions.finish();
     this.#devices.closeAll();
+    this.#screen.end();
     this.#setPressToTalk(false);
     this.#meter?.tap("voice", null);
     this.#voice.stop();
@@ -424,6 +431,13 @@ class CallPage {
     this.#show();
   }
 
+  #screenChanged() {
+    const { track } = this.#screen;
+    void this.#call?.setScreen(track);
+    this.#status.announce(track ? "Your screen is shared" : "Your screen is no longer shared");
+    this.#show();
+  }
+
   /** Send what a device gives, or nothing. @param {Device} device */
   async #attach(device) {
     const call = this.#call;
@@ -482,13 +496,14 @@ class CallPage {
     else if (this.#look !== "trouble") this.#look = "idle";
     this.#face.look = this.#look;
     this.#status.show(this.#look, this.#remark());
-    this.#screen.kept = phase === "live";
+    this.#light.kept = phase === "live";
     this.#controls.show({
       phase,
       muted: this.#devices.muted,
       pressToTalk: this.#pressToTalk,
       hasMicrophone: this.#devices.microphone !== null,
       hasCamera: this.#devices.camera !== null,
+      sharesScreen: this.#screen.track !== null,
       interruptible: phase === "live" && this.#floor.interruptible,
       hasCaptions: !this.#captions.isEmpty,
     });

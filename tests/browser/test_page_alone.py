@@ -56,6 +56,14 @@ SILENCE = {"type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 300, "si
 JOINED = "What is on the sign, and on the door?"
 
 
+KEEP_TRANSCEIVERS = """
+  const add = RTCPeerConnection.prototype.addTransceiver;
+  RTCPeerConnection.prototype.addTransceiver = function (...args) {
+    return (window.transceivers ??= []).push(add.apply(this, args)), window.transceivers.at(-1);
+  }
+"""
+
+
 def stance(stance: str, response_id: str = "resp_1") -> dict[str, Any]:
     return {"type": "visavis.output_stance", "response_id": response_id, "stance": stance}
 
@@ -668,18 +676,67 @@ async def test_the_camera_goes_off_and_on_within_the_call(page: Page, served: Se
 
 
 async def test_the_camera_is_asked_for_few_sharp_frames(page: Page, served: Served) -> None:
-    await page.script_first(
-        """const add = RTCPeerConnection.prototype.addTransceiver;
-        RTCPeerConnection.prototype.addTransceiver = function (...args) {
-          return (window.transceivers ??= []).push(add.apply(this, args)), window.transceivers.at(-1);
-        }"""
-    )
+    await page.script_first(KEEP_TRANSCEIVERS)
     await start(page, served.url)
     encoding = await page.evaluate("window.transceivers[1].sender.getParameters().encodings[0]")
-    assert (encoding["maxFramerate"], encoding["maxBitrate"]) == (4, 400_000)
+    assert (encoding["maxFramerate"], encoding["maxBitrate"]) == (2, 300_000)
     assert await page.evaluate("window.transceivers[1].sender.track.contentHint") == "detail"
     settings = await page.evaluate("window.transceivers[0].sender.track.getSettings()")
     assert settings["echoCancellation"] not in (False, None)
+
+
+async def test_the_camera_sends_as_many_pictures_as_the_server_wants(page: Page, served: Served) -> None:
+    await page.script_first(KEEP_TRANSCEIVERS)
+    await start(page, served.url)
+    await connected(page)
+    encoding = "window.transceivers[1].sender.getParameters().encodings[0]"
+    for fps, active, rate in [(0.5, "true", 1), (0, "false", 1), (2.0, "true", 2), (12, "true", 2)]:
+        served.server.send({"type": "visavis.camera.wanted", "fps": fps})
+        await page.wait_for(f"{encoding}.active === {active} && {encoding}.maxFramerate === {rate}")
+    assert await page.evaluate("visavis.events.filter(e => e.type === 'visavis.camera.wanted').length") == 4
+
+
+async def test_a_screen_is_shared_beside_the_camera_until_it_is_not(page: Page, served: Served) -> None:
+    """A picture that is drawn stands in for the screen: nobody is there to choose one."""
+    await page.script_first(KEEP_TRANSCEIVERS)
+    await page.script_first(
+        """navigator.mediaDevices.getDisplayMedia = async () => {
+          const canvas = document.createElement("canvas");
+          canvas.getContext("2d").fillRect(0, 0, 9, 9);
+          return (window.shown = canvas.captureStream(5));
+        }"""
+    )
+    await start(page, served.url)
+    await connected(page)
+    sender = "window.transceivers[2].sender"
+    assert await page.evaluate(f"{sender}.track") is None
+    await page.click("#share")
+    await page.wait_for(f"visavis.screen && {sender}.track?.contentHint === 'text'")
+    assert await page.evaluate("document.querySelector('#share').getAttribute('aria-pressed')") == "true"
+    await page.click("#share")
+    await page.wait_for(f"!visavis.screen && {sender}.track === null")
+    assert await page.evaluate("window.shown.getVideoTracks()[0].readyState") == "ended"
+    await page.click("#share")
+    await page.wait_for("visavis.screen")
+    await page.evaluate("window.shown.getVideoTracks()[0].dispatchEvent(new Event('ended'))")
+    await page.wait_for(f"!visavis.screen && {sender}.track === null")
+    await page.click("#share")
+    await page.wait_for("visavis.screen")
+    await page.click("#hangup")
+    await page.wait_for("!visavis.screen && document.querySelector('#share').offsetParent === null")
+
+
+async def test_who_shares_no_screen_after_all_is_left_in_peace(page: Page, served: Served) -> None:
+    await page.script_first(
+        """navigator.mediaDevices.getDisplayMedia = async () => {
+          throw new DOMException("", "NotAllowedError");
+        }"""
+    )
+    await start(page, served.url)
+    await connected(page)
+    await page.click("#share")
+    assert not await page.evaluate("visavis.screen")
+    assert await page.evaluate("visavis.notices") == []
 
 
 async def test_hanging_up_frees_the_call_and_the_devices(page: Page, served: Served) -> None:
@@ -769,7 +826,7 @@ async def test_the_keyboard_reaches_every_control_and_shows_where_it_is(page: Pa
     served.server.send(speech_started(), *QUESTION, *REPLY)
     await page.wait_for("visavis.state === 'speaking'")
     order = []
-    for _ in range(9):
+    for _ in range(10):
         await page.press("Tab")
         identity, width, style = await page.evaluate(
             """(() => {
@@ -779,7 +836,7 @@ async def test_the_keyboard_reaches_every_control_and_shows_where_it_is(page: Pa
         )
         order.append(identity)
         assert identity == "" or (width >= 2 and style == "solid")
-    wanted = ["captions", "text", "send", "mute", "camera", "interrupt", "devices", "hangup"]
+    wanted = ["captions", "text", "send", "mute", "camera", "share", "interrupt", "devices", "hangup"]
     assert [identity for identity in order if identity] == wanted
 
 
