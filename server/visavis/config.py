@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from .errors import ConfigError
+from .ids import NODE
+
+MAX_WORKERS = 64
+"More cores than any one machine's network would carry calls for."
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +380,10 @@ class ServerConfig:
     host: str = "127.0.0.1"
     "Loopback until there is a key."
     port: int = 8080
+    workers: int = 1
+    "Processes that carry calls, one a core; above 1 another one in front of them takes the requests."
+    node: str = ""
+    "This machine's name in the ids of its calls, for a balancer that routes by them: a-z, 0-9 and hyphens."
     keys: tuple[str, ...] = field(default=(), repr=False)
     "Bearer keys. Without any, only loopback is served."
     origins: tuple[str, ...] = ()
@@ -390,6 +398,16 @@ class ServerConfig:
     "By one address, of requests that open or end a call; three seconds' worth may come at once."
     drain_s: float = 10.0
     "How long a shutdown waits for calls to end by themselves."
+    restart_s: float = 600.0
+    "How long calls may go on by the old settings after SIGHUP; longer ones are told and ended."
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise ConfigError(f"server.workers must be 1 to {MAX_WORKERS}, not {self.workers}.")
+        if NODE.fullmatch(self.node) is None:
+            raise ConfigError(
+                f"server.node: {self.node!r} is no name: use up to 32 of a-z, 0-9 and inner hyphens."
+            )
 
 
 @dataclass(frozen=True, slots=True)

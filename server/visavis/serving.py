@@ -9,7 +9,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from .app import CALLS, AccessLog, access_logger
+from .app import CALLS
+from .middleware import AccessLog, access_logger
 from .auth import is_loopback_host
 from .config import ServerConfig
 from .errors import ConfigError

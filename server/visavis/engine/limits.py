@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -93,15 +94,30 @@ class Ticket:
     "How often memory had run out when it was granted."
 
 
+class Pool(Protocol):
+    """Places and seats in the queue that several processes share (`pool.LockPool`)."""
+
+    def free(self) -> int: ...
+    def others_wait(self) -> bool: ...
+    def take(self) -> bool: ...
+    def give(self) -> None: ...
+    def sit(self) -> bool: ...
+    def stand(self) -> None: ...
+
+
 class Places:
     """Who is served at once, and the queue before them: first come, first served.
 
     Each ticket is given back once with `leave`, granted or not. Tickets that `leave` and `note_success`
     return have just been granted: their owners are to be told.
+
+    With a `pool` the places are shared with other processes. A place that becomes free is then nobody's:
+    `retry`, called now and then while anyone waits, tries for it, so that all of them have the same chance.
     """
 
-    def __init__(self, label: str, places: int, queue: int) -> None:
+    def __init__(self, label: str, places: int, queue: int, pool: Pool | None = None) -> None:
         self._label = label
+        self._pool = pool
         self._most = max(1, places)
         self._queue_limit = queue
         self._era = 0
@@ -122,14 +138,25 @@ class Places:
     @property
     def free(self) -> int:
         """Places that the next ones get at once."""
-        return max(0, self.places - self.busy - self.waiting)
+        free = max(0, self.places - self.busy - self.waiting)
+        return free if self._pool is None else min(free, self._pool.free())
+
+    @property
+    def shared(self) -> bool:
+        """Whether those who wait need `retry`."""
+        return self._pool is not None
 
     def enter(self) -> Ticket | None:
         """Give a ticket, or None if the queue is full."""
         ticket = Ticket(granted=False)
-        if not self._waiting and self.busy < self.places:
+        pool = self._pool
+        if (
+            not self._waiting
+            and self.busy < self.places
+            and (pool is None or (not pool.others_wait() and pool.take()))
+        ):
             self._grant(ticket)
-        elif len(self._waiting) >= self._queue_limit:
+        elif len(self._waiting) >= self._queue_limit or (pool is not None and not pool.sit()):
             return None
         else:
             self._waiting.append(ticket)
@@ -139,8 +166,16 @@ class Places:
         """Take a ticket back."""
         if ticket.granted:
             self._granted.discard(ticket)
+            if self._pool is not None:
+                self._pool.give()
         else:
             self._waiting.remove(ticket)
+            if self._pool is not None:
+                self._pool.stand()
+        return self._fill() if self._pool is None else []
+
+    def retry(self) -> list[Ticket]:
+        """Try again, of shared places, for those who wait."""
         return self._fill()
 
     def note_out_of_memory(self, ticket: Ticket) -> bool:
@@ -168,13 +203,15 @@ class Places:
         self._successes = 0
         self.places += 1
         logger.info("engine %s: %d requests at once from now on", self._label, self.places)
-        return self._fill()
+        return self._fill() if self._pool is None else []
 
     def _fill(self) -> list[Ticket]:
         granted = []
-        while self._waiting and self.busy < self.places:
+        while self._waiting and self.busy < self.places and (self._pool is None or self._pool.take()):
             granted.append(self._waiting.popleft())
             self._grant(granted[-1])
+            if self._pool is not None:
+                self._pool.stand()
         return granted
 
     def _grant(self, ticket: Ticket) -> None:

@@ -3,11 +3,14 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 
 from ..config import Config, EngineConfig, FusionConfig
 from ..errors import ConfigError
 from . import Engine
 from .dashscope import KEY_VARIABLE, DashscopeEngine
+from .pool import LockPool
 from .router import Entry, RouterEngine
 from .scripted import ScriptedEngine
 from .vllm import VllmEngine
@@ -38,12 +41,14 @@ def open_engine(config: EngineConfig, fusion: FusionConfig | None = None) -> Eng
             return VllmEngine(replace(config, api_key=None), fusion)  # the key is for another server
 
 
-def open_engines(config: Config, local_url: str | None = None, voice: Voice | None = None) -> RouterEngine:
+def open_engines(
+    config: Config, local_url: str | None = None, voice: Voice | None = None, pools: Path | None = None
+) -> RouterEngine:
     """Make all engines of the configuration into one; the caller closes it with `aclose`.
 
     A single one too, for its limits. `local_url` is where the embedded engine answers, if it is one of
-    them; `voice` speaks for the others where they do not. Raises ConfigError as `open_engine` does, or if
-    the embedded engine is there twice.
+    them; `voice` speaks for the others where they do not. `pools` is the folder by which processes share the
+    engines' places. Raises ConfigError as `open_engine` does, or if the embedded engine is there twice.
     """
     everything = [*settings_of(config)]
     if sum(settings.name == "local" for settings in everything) > 1:
@@ -57,7 +62,9 @@ def open_engines(config: Config, local_url: str | None = None, voice: Voice | No
             engine = VoicedEngine(engine, settings, voice if settings.embedded_voice else None)
         # Pieces of a turn have names of their own as clips alone.
         clips = settings.sends_clips
-        entries.append(Entry(label, engine, settings.max_concurrent, settings.max_queued, looks_ahead=clips))
+        places, queue = settings.max_concurrent, settings.max_queued
+        pool = None if pools is None else LockPool(pools / _pool_name(label, settings), places, queue)
+        entries.append(Entry(label, engine, places, queue, looks_ahead=clips, pool=pool))
     candidate = entries.pop() if config.candidate is not None else None
     return RouterEngine(entries, candidate, config.router)
 
@@ -68,6 +75,11 @@ def settings_of(config: Config) -> Iterator[EngineConfig]:
     yield from config.fallbacks
     if config.candidate is not None:
         yield config.candidate
+
+
+def _pool_name(label: str, settings: EngineConfig) -> str:
+    """Name an engine alike in all processes, those with older settings too."""
+    return sha256(f"{label} {settings.name} {settings.url}".encode()).hexdigest()[:16]
 
 
 def _labels(everything: list[EngineConfig]) -> Iterator[str]:

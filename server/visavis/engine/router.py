@@ -14,6 +14,7 @@ from ..errors import EngineBusy, EngineError, EngineLost, EngineRefused
 from ..metrics import ENGINE_FIRST_DELTA, ENGINE_LEFT_ALONE, ENGINE_REQUESTS, ENGINE_TOKENS
 from . import Delta, Done, Engine, Request, Routed, Sent, TranscriptDelta, Usage
 from .limits import Breaker, BreakerState, Places, Ticket
+from .pool import POLL_S, LockPool
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class Entry:
     "Requests waiting for a place; further ones go on to the next engine."
     looks_ahead: bool = False
     "It has caches that a turn's beginning can be sent ahead to."
+    pool: LockPool | None = None
+    "The places and the queue are shared with other processes, by this; closed with the engine."
 
 
 class RouterEngine:
@@ -112,7 +115,7 @@ class RouterEngine:
     async def aclose(self) -> None:
         """Close all engines."""
         for lane in (*self._lanes, *([self._candidate] if self._candidate else [])):
-            await lane.engine.aclose()
+            await lane.aclose()
 
     def counts(self) -> dict[Count, int]:
         """How often which engine had which outcome, and why, since the start."""
@@ -251,7 +254,8 @@ class _Lane:
         self.engine = entry.engine
         self.looks_ahead = entry.looks_ahead
         self.breaker = Breaker(entry.label, config.failures, config.open_s)
-        self.places = Places(entry.label, entry.max_concurrent, entry.max_queued)
+        self.places = Places(entry.label, entry.max_concurrent, entry.max_queued, entry.pool)
+        self._pool = entry.pool
         self._turns: dict[Ticket, asyncio.Future[None]] = {}
 
     @asynccontextmanager
@@ -266,6 +270,9 @@ class _Lane:
                 self._turns[ticket] = turn
                 try:
                     async with asyncio.timeout_at(deadline):
+                        while self.places.shared and not turn.done():
+                            await asyncio.wait((turn,), timeout=POLL_S)
+                            self._wake(self.places.retry())
                         await turn
                 except TimeoutError as error:
                     busy = EngineBusy("No place at the engine became free in time.")
@@ -274,6 +281,11 @@ class _Lane:
         finally:
             self._turns.pop(ticket, None)
             self._wake(self.places.leave(ticket))
+
+    async def aclose(self) -> None:
+        await self.engine.aclose()
+        if self._pool is not None:
+            self._pool.close()
 
     def note_success(self, *, whole: bool) -> None:
         self.breaker.note_success()
