@@ -38,6 +38,7 @@ async def test_a_loop_that_stands_still_is_noticed(monkeypatch: pytest.MonkeyPat
     assert value("visavis_calls", worker="test") == 0
     assert value("visavis_cpu_seconds_total") > cpu
     assert value("visavis_worker_cpu_ratio", worker="test") > 0
+    assert value("visavis_worker_memory_bytes", worker="test") > 2**20
     running.cancel()
     await asyncio.wait({running})
     assert value("visavis_worker_cpu_ratio", worker="test") == 0

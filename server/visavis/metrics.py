@@ -6,6 +6,7 @@ folder, so that the workers of one server are read as one. Every gauge says how 
 
 import os
 from collections.abc import Iterator
+from typing import get_args
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -20,6 +21,9 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+
+from .events import ResponseStatus
+from .turn_times import STAGES
 
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 "Names the folder in which the workers of a server count."
@@ -142,6 +146,26 @@ WORKER_CPU = Gauge(
     ("worker",),
     multiprocess_mode="livesum",
 )
+WORKER_MEMORY = Gauge(
+    "visavis_worker_memory_bytes",
+    "Resident memory of a worker, where /proc tells.",
+    ("worker",),
+    multiprocess_mode="livesum",
+)
+
+# What is known beforehand begins at 0: a first event is else no increase to Prometheus.
+for _metric, _known in (
+    (TURN_STAGE, STAGES),
+    (TURN_STAGE_EARLY, STAGES),
+    (RESPONSES, get_args(ResponseStatus)),
+    (TURN_TAKING, COUNTED),
+    (
+        REFUSALS,
+        ("server_busy", "engine_not_ready", "invalid_api_key", "rate_limit_exceeded", "internal_error"),
+    ),
+):
+    for _value in sorted(_known):
+        _metric.labels(_value)
 
 
 def exposition() -> tuple[bytes, str]:

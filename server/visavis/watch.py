@@ -48,6 +48,8 @@ _REASONS = {
     "the server is shutting down": "shutdown",
 }
 "Why calls end, as a label."
+for _reason in {*_REASONS.values(), "other"}:
+    CALLS_ENDED.labels(_reason)  # begins at 0, as others do
 
 _COUNTED = {
     "packets_received": RTP_PACKETS.labels("in", "received"),
