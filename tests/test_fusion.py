@@ -420,6 +420,18 @@ def test_a_turn_without_pictures_costs_little_more_as_a_clip() -> None:
     assert clips[0].tokens == 390 + 128
 
 
+def test_a_shared_screen_is_a_picture_beside_the_clip() -> None:
+    screen = seen(frame(1.0, picture(30)), name="c-1-screen")
+    part = FramesPart(screen.frames, "c-1-screen")
+    for mode, filmed in [("interleaved", "clip"), ("separate", "sequence"), ("frames", "picture")]:
+        parts = (seen(frame(0.0), frame(0.5, picture(200))), heard(), part)
+        media = fuse(*parts, mode=mode)
+        assert media[0].kind == filmed
+        assert media[-1].kind == "picture"
+        assert media[-1].uuid.startswith("c-1-screen")
+    assert [media.kind for media in fuse(heard(), part)] == ["sound", "picture"]
+
+
 def test_without_any_picture_speech_is_speech() -> None:
     bodies, fields = body(Message("user", (heard(),)))
     assert kinds(bodies[0]["content"]) == ["input_audio"]

@@ -90,6 +90,33 @@ def test_the_place_of_the_sound_on_the_clock_of_the_frames_is_sent_with_it() -> 
     assert part.at == 7 * RATE
 
 
+def test_a_shared_screen_is_shown_after_the_words_and_counts_as_a_picture_alone() -> None:
+    screen = (Frame(b"screen", 640, 320, RATE, "screen"),)
+    h = history()
+    h.append_user_turn("u1", sound(), sight() + screen, at=0, cuts=(RATE,))
+    camera, said, shown = h.messages("")[0].parts
+    assert isinstance(camera, FramesPart)
+    assert isinstance(said, AudioPart)
+    assert isinstance(shown, FramesPart)
+    assert (camera.frames, shown.frames) == (sight(), screen)
+    assert camera.uuid != shown.uuid
+    assert said.cuts == (RATE,)
+    h.append_user_turn("u2", sound(), screen, cuts=(RATE,))
+    said, shown = h.messages("")[-1].parts[-2:]
+    assert isinstance(said, AudioPart)
+    assert said.cuts == ()  # without a camera there are no clips
+    h.release_media()
+    assert "FramesPart" not in str(shape(h.messages("")))
+
+
+@pytest.mark.parametrize("clip_tokens", [None, 2_000])
+def test_a_shared_screen_is_never_thinned_out(clip_tokens: int | None) -> None:
+    h = History(HistoryConfig(max_tokens=600, clip_tokens=clip_tokens), "call")
+    screen = (Frame(b"screen", 640, 320, RATE, "screen"),)
+    h.append_user_turn("u1", sound(), sight(40) + screen)
+    assert h.messages("")[0].parts[-1] == FramesPart(screen, "call-1-screen")
+
+
 def test_our_own_words_in_a_reply_are_not_sent_to_engines() -> None:
     past = history()
     say(past, "u1", "Who are you?")

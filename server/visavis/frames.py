@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from .audio import RATE
 from .config import CameraConfig
@@ -16,15 +17,20 @@ _STORED = 3
 "Times `max_frames` held at most, so that turns of any length find frames spread over them."
 
 
+Source = Literal["camera", "screen"]
+"What shows a picture: the caller's camera, or the screen that the caller shares."
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One kept picture of the camera."""
+    """One kept picture of the camera, or of a shared screen."""
 
     jpeg: bytes
     width: int
     height: int
     at: int
     "Position on the conversation's audio clock, in samples at 24 kHz."
+    source: Source = "camera"
 
 
 class FrameSampler:

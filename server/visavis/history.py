@@ -12,7 +12,7 @@ from typing import Literal
 from .audio import RATE, Pcm
 from .config import HistoryConfig
 from .engine import AudioPart, FramesPart, Message, Part, TextPart
-from .frames import Frame, spread
+from .frames import Frame, Source, spread
 from .spoken import SpokenText
 from .tokens import FPS, video_tokens
 
@@ -72,9 +72,14 @@ class SpokenContent:
 
 @dataclass(frozen=True, slots=True)
 class FramesContent:
-    """What the camera saw meanwhile."""
+    """What the camera saw meanwhile, or what was on the shared screen then."""
 
     frames: tuple[Frame, ...]
+    "At least one, all of one source, in order of time."
+
+    @property
+    def source(self) -> Source:
+        return self.frames[0].source
 
 
 Content = TextContent | AudioContent | SpokenContent | FramesContent
@@ -82,7 +87,7 @@ Content = TextContent | AudioContent | SpokenContent | FramesContent
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry of the conversation, with at most one AudioContent and one FramesContent."""
+    """One entry of the conversation, with at most one AudioContent, and one FramesContent of each source."""
 
     id: str
     role: Role
@@ -176,7 +181,7 @@ class History:
         frames: Sequence[Frame] = (),
         previous_item_id: str | None = None,
     ) -> str | None:
-        """Add a written message and what the camera saw with it, as `add` does."""
+        """Add a written message and what was seen with it, as `add` does."""
         return self.add(Item(item_id, role, _contents(TextContent(text), frames)), previous_item_id)
 
     def append_user_turn(
@@ -188,7 +193,7 @@ class History:
         cuts: tuple[int, ...] = (),
         serial: int | None = None,
     ) -> str | None:
-        """Add what the user said (mono, 24 kHz) and what the camera saw; return the id before it.
+        """Add what the user said (mono, 24 kHz) and what was seen; return the id before it.
 
         `at` is the position of the first sample on the clock of the frames. The sound is sent until
         `set_transcript`, however old it is. `cuts` and `serial` are for a turn of which something was sent
@@ -362,18 +367,21 @@ class History:
 
     def _parts(self, entry: _Entry) -> tuple[Part, ...]:
         name = f"{self._call_id}-{entry.serial}"
-        seen = any(isinstance(content, FramesContent) for content in entry.item.content)
+        seen = _is_filmed(entry.item)
         sight: list[Part] = []
         rest: list[Part] = []
+        screen: list[Part] = []
         for content in entry.item.content:
             match content:
-                case FramesContent():
-                    sight.append(FramesPart(content.frames, f"{name}-frames"))
+                case FramesContent(frames) if content.source == "screen":
+                    screen.append(FramesPart(frames, f"{name}-screen"))
+                case FramesContent(frames):
+                    sight.append(FramesPart(frames, f"{name}-frames"))
                 case AudioContent(pcm) if pcm is not None:
                     rest.append(AudioPart(pcm, f"{name}-audio", content.at, content.cuts if seen else ()))
                 case _ if text := _text(content)[: entry.engine_said].strip():
                     rest.append(TextPart(text))
-        return (*sight, *rest)
+        return (*sight, *rest, *screen)  # what the camera saw stands before what was said, as one clip
 
     def _with_sight_within(self, item: Item, tokens: int) -> Item:
         """Leave out pictures, evenly, until they cost no more than `tokens`; one stays at any price.
@@ -386,7 +394,7 @@ class History:
         sent = max((cut for c in item.content if isinstance(c, AudioContent) for cut in c.cuts), default=None)
 
         def thinned(content: Content) -> Content:
-            if not isinstance(content, FramesContent):
+            if not isinstance(content, FramesContent) or content.source == "screen":
                 return content
             frames = content.frames
             fixed = tuple(frame for frame in frames if sent is not None and frame.at < sent)
@@ -415,6 +423,8 @@ class History:
     def _sight_tokens(self, frames: Sequence[Frame]) -> int:
         """Estimate what one turn's pictures cost; a clip shows two a second from its first to its last."""
         newest, bound = frames[-1], self._config.clip_tokens
+        if newest.source == "screen":
+            return sum(math.ceil(frame.width * frame.height / _PIXELS_PER_TOKEN) for frame in frames)
         if bound is None:
             return sum(math.ceil(frame.width * frame.height / _PIXELS_PER_TOKEN) for frame in frames[::2])
         pictures = 1 + math.ceil((newest.at - frames[0].at) / RATE * FPS)
@@ -479,7 +489,10 @@ class History:
 
 
 def _contents(content: Content, frames: Sequence[Frame]) -> tuple[Content, ...]:
-    return (content, FramesContent(tuple(frames))) if frames else (content,)
+    """Put what was seen beside what was said, each source by itself."""
+    sources: tuple[Source, ...] = ("camera", "screen")
+    seen = (tuple(frame for frame in frames if frame.source == source) for source in sources)
+    return (content, *(FramesContent(shown) for shown in seen if shown))
 
 
 def _at_least(entry: _Entry) -> Item:
@@ -517,10 +530,14 @@ def _samples(item: Item) -> int:
 
 def _sounds(item: Item) -> int:
     """Count the sounds that are sent of an item: where there are pictures, each cut makes one more."""
-    seen = any(isinstance(c, FramesContent) for c in item.content)
+    seen = _is_filmed(item)
     return sum(
         1 + seen * len(c.cuts) for c in item.content if isinstance(c, AudioContent) and c.pcm is not None
     )
+
+
+def _is_filmed(item: Item) -> bool:
+    return any(isinstance(c, FramesContent) and c.source == "camera" for c in item.content)
 
 
 def _characters(item: Item) -> int:
