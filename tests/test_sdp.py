@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.errors import SignallingError
-from visavis.rtc.sdp import MAX_CANDIDATES, clean_answer, direction, read_offer, write_answer
+from visavis.rtc.sdp import MAX_CANDIDATES, MAX_KEPT, Offer, clean_answer, direction, read_offer, write_answer
 
 CHROMIUM = (Path(__file__).parent / "golden" / "offer_chromium.sdp").read_text()
 AUDIO, VIDEO, CHANNEL = (f"m={rest}" for rest in CHROMIUM.split("\nm=")[1:])
@@ -61,6 +61,11 @@ def test_a_malformed_candidate_is_left_out_and_not_fatal(candidate: str) -> None
     assert len(re.findall("a=candidate", offer.sdp)) == 1
 
 
+def test_candidates_of_both_kinds_of_addresses_are_left() -> None:
+    offer = read_offer(offer_of(f"{AUDIO}\na=candidate:1 1 udp 1 2001:db8::1 9 typ host"))
+    assert "2001:db8::1 9 typ host" in offer.sdp
+
+
 def test_the_end_of_candidates_is_left_out() -> None:
     assert "end-of-candidates" not in read_offer(offer_of(AUDIO + "\na=end-of-candidates")).sdp
 
@@ -83,6 +88,117 @@ def test_what_is_not_taken_is_declined_in_its_place() -> None:
     assert re.findall(r"a=mid:(\w+)", answer) == ["0", "7", "8", "1", "1", "2"]
 
 
+def video(mid: int, way: str = "sendonly", port: int = 9) -> str:
+    section = VIDEO.replace("a=mid:1", f"a=mid:{mid}").replace("a=sendonly", f"a={way}")
+    return section.replace("m=video 9", f"m=video {port}")
+
+
+def bundled(*mids: int) -> str:
+    return SESSION.replace("BUNDLE 0 1 2", "BUNDLE " + " ".join(map(str, mids)))
+
+
+def mids_of(sdp: str) -> list[str]:
+    return re.findall(r"^a=mid:(\w+)", sdp, re.MULTILINE)
+
+
+def echoed(offer: Offer) -> str:
+    """Answer like aiortc: each section of what it was given, in that order."""
+    return write_answer(offer.sdp, offer)
+
+
+def test_a_camera_and_a_screen_are_taken_and_a_third_video_is_declined() -> None:
+    offer = read_offer(offer_of(AUDIO, video(1), CHANNEL, video(3), video(4), session=bundled(0, 1, 2, 3, 4)))
+    assert mids_of(offer.sdp) == ["0", "1", "2", "3"]
+    assert offer.screen == "3"
+    assert kinds(echoed(offer)) == ["audio 9", "video 9", "application 9", "video 9", "video 0"]
+    assert "a=group:BUNDLE 0 1 2 3\r\n" in offer.sdp
+
+
+def test_of_many_videos_those_that_send_are_taken() -> None:
+    offer = read_offer(offer_of(AUDIO, video(1, "inactive"), video(3), video(4, "recvonly"), video(5)))
+    assert mids_of(offer.sdp) == ["0", "3", "5"]
+
+
+def test_one_video_shows_a_camera_unless_it_says_that_it_is_a_screen() -> None:
+    assert read_offer(CHROMIUM).screen is None
+    assert read_offer(offer_of(AUDIO, VIDEO.strip("\n") + "\na=content:main,slides\n")).screen == "1"
+    assert read_offer(offer_of(AUDIO, VIDEO.strip("\n") + "\na=content:slides\n", video(3))).screen == "1"
+    assert read_offer(offer_of(AUDIO, VIDEO.strip("\n") + "\na=content:speaker\n", video(3))).screen == "3"
+
+
+def test_a_screen_that_is_shared_later_goes_behind_what_aiortc_knows() -> None:
+    first = read_offer(CHROMIUM)
+    shared = read_offer(offer_of(AUDIO, VIDEO, CHANNEL, video(3), session=bundled(0, 1, 2, 3)), first)
+    assert mids_of(shared.sdp) == ["0", "1", "2", "3"]
+    assert shared.screen == "3"
+
+
+def test_a_screen_remains_one_when_the_camera_goes() -> None:
+    first = read_offer(offer_of(AUDIO, VIDEO, CHANNEL, video(3)))
+    paused = read_offer(offer_of(AUDIO, video(1, "inactive"), CHANNEL, video(3)), first)
+    assert paused.screen == "3"
+    gone = read_offer(offer_of(AUDIO, video(1, "inactive", port=0), CHANNEL, video(3)), paused)
+    assert gone.screen == "3"
+    again = read_offer(offer_of(AUDIO, video(9), CHANNEL, video(3)), gone)
+    assert again.screen == "3"
+    ended = read_offer(offer_of(AUDIO, video(9), CHANNEL, video(3, port=0)), again)
+    assert ended.screen is None
+
+
+def test_a_section_given_up_stays_inactive_for_aiortc_and_is_declined_to_the_caller() -> None:
+    first = read_offer(offer_of(AUDIO, VIDEO, video(3), CHANNEL, session=bundled(0, 1, 3, 2)))
+    sections = offer_of(AUDIO, VIDEO, video(3, port=0), CHANNEL, session=bundled(0, 1, 2))
+    stopped = read_offer(sections, first)
+    assert mids_of(stopped.sdp) == ["0", "1", "3", "2"]
+    assert stopped.sdp.count("a=inactive") == 1
+    answer = echoed(stopped)
+    assert kinds(answer) == ["audio 9", "video 9", "video 0", "application 9"]
+    assert "a=group:BUNDLE 0 1 2\r\n" in answer
+    # The place is used again, with another name: for aiortc a new section, at the end.
+    recycled = read_offer(offer_of(AUDIO, VIDEO, video(4), CHANNEL, session=bundled(0, 1, 4, 2)), stopped)
+    assert mids_of(recycled.sdp) == ["0", "1", "3", "2", "4"]
+    assert mids_of(echoed(recycled)) == ["0", "1", "4", "2"]
+    assert "a=group:BUNDLE 0 1 4 2\r\n" in echoed(recycled)
+
+
+def test_a_section_that_was_declined_first_moves_nothing_when_it_comes() -> None:
+    first = read_offer(offer_of(AUDIO, video(1, port=0), CHANNEL))
+    assert mids_of(first.sdp) == ["0", "2"]
+    later = read_offer(offer_of(AUDIO, VIDEO, CHANNEL), first)
+    assert mids_of(later.sdp) == ["0", "2", "1"]
+    assert mids_of(echoed(later)) == ["0", "1", "2"]
+
+
+def test_a_paused_camera_takes_no_room_from_two_others() -> None:
+    first = read_offer(CHROMIUM)
+    offer = read_offer(offer_of(AUDIO, video(1, "inactive"), CHANNEL, video(3), video(4), video(5)), first)
+    assert mids_of(offer.sdp) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_data_channel_that_ends_is_declined() -> None:
+    first = read_offer(CHROMIUM)
+    ended = read_offer(offer_of(AUDIO, VIDEO, CHANNEL.replace("n 9", "n 0")), first)
+    assert mids_of(ended.sdp) == ["0", "1", "2"]
+    assert kinds(echoed(ended)) == ["audio 9", "video 9", "application 0"]
+    assert "a=inactive" not in ended.sdp
+
+
+def test_new_screens_without_end_are_declined() -> None:
+    offer = read_offer(CHROMIUM)
+    for mid in range(3, MAX_KEPT):
+        offer = read_offer(offer_of(AUDIO, VIDEO, CHANNEL, video(mid)), offer)
+        assert offer.screen == str(mid)
+    offer = read_offer(offer_of(AUDIO, VIDEO, CHANNEL, video(99)), offer)
+    assert offer.sdp.count("m=") == MAX_KEPT
+    assert [place for place, _ in offer.declined] == [3]
+
+
+def test_a_name_that_changes_its_kind_is_refused() -> None:
+    first = read_offer(offer_of(AUDIO, CHANNEL))
+    with pytest.raises(SignallingError, match=r"section 2 \(video\) has the a=mid .* another kind"):
+        read_offer(offer_of(AUDIO, video(2)), first)
+
+
 def test_a_section_that_is_only_bundled_is_taken_though_its_port_is_zero() -> None:
     bundled = CHANNEL.replace("m=application 9", "m=application 0").strip("\n") + "\na=bundle-only"
     assert kinds(read_offer(offer_of(AUDIO, bundled)).sdp) == ["audio 9", "application 0"]
@@ -99,7 +215,7 @@ def test_the_best_codec_offered_is_chosen(codecs: str, chosen: str) -> None:
 
 def test_the_answer_asks_for_error_correction_no_packets_in_silence_and_a_sharp_picture() -> None:
     section = AUDIO.replace("a=fmtp:111 minptime=10;useinbandfec=1\n", "")
-    answer = write_answer(offer_of(section, VIDEO), read_offer(CHROMIUM))
+    answer = write_answer(offer_of(section, VIDEO, CHANNEL), read_offer(CHROMIUM))
     assert "a=rtpmap:111 opus/48000/2\r\na=fmtp:111 minptime=10;useinbandfec=1;usedtx=1\r\n" in answer
     assert "a=rtpmap:96 VP8/90000\r\na=fmtp:96 x-google-start-bitrate=1500\r\n" in answer
 

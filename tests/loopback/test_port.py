@@ -136,6 +136,14 @@ async def test_a_call_ends_whenever_it_is_closed(port: MediaPort) -> None:
     assert port.calls == 0
 
 
+async def test_attaching_again_changes_nothing(port: MediaPort) -> None:
+    callee = callee_on(port)
+    name = callee.local_username
+    port.attach(callee)
+    assert callee.local_username == name
+    await callee.close()
+
+
 async def test_a_port_that_a_caller_uses_again_belongs_to_its_new_call(port: MediaPort) -> None:
     """The first call was never hung up: its caller is gone, and the server does not know it yet."""
     old_port = MediaPort(LOCAL)

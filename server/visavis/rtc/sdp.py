@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 
 from aiortc.codecs import CODECS
@@ -17,6 +18,13 @@ MAX_LINES = 2_000
 "Browsers send some 300. aiortc's parser is quadratic in some of them: 12,000 take a second of the loop."
 
 MAX_SECTIONS = 16
+
+MAX_VIDEOS = 2
+"A camera and a screen."
+
+MAX_KEPT = 32
+"Sections of a call that aiortc knows, those given up included: a new one beyond them is declined."
+
 MAX_CANDIDATES = 64
 
 OPUS_PARAMETERS = "minptime=10;useinbandfec=1;usedtx=1"
@@ -26,7 +34,6 @@ VP8_PARAMETERS = "x-google-start-bitrate=1500"
 """In kbit/s. Without it Chromium starts at 300 and scales a 720p camera down to 640×360, too little to read a
 sign by (measured on Chromium 156); others ignore it."""
 
-_KINDS = ("audio", "video", "application")
 _DIGESTS = ("sha-256", "sha-384", "sha-512")
 
 
@@ -39,62 +46,110 @@ class Offer:
     "One of AUDIO_CODECS."
     ice: tuple[str, str]
     "User name fragment and password of the audio section: they change with an ICE restart."
+    places: tuple[int | None, ...]
+    "Of each section of `sdp`: its position in what the caller sent, None if it is there no more."
     declined: tuple[tuple[int, list[str]], ...]
     "Position and answer of each section that is not taken."
+    screen: str | None
+    "Name (a=mid) of the video section that shows a screen; any other shows a camera."
 
 
-def read_offer(text: str) -> Offer:
-    """Check and clean an offer.
+@dataclass(frozen=True, slots=True)
+class _Section:
+    place: int
+    lines: list[str]
 
-    Taken are the first audio section, the first video section whose codecs are known, and the data channel's;
-    everything else is declined in the answer. Candidates that aiortc would stumble over are taken out:
-    `.local` names (a second each to resolve), TCP, malformed ones. Raises SignallingError.
+    @property
+    def kind(self) -> str:
+        return _kind(self.lines)
+
+    @property
+    def mid(self) -> str:
+        return _mid(self.lines)
+
+    @property
+    def sends(self) -> bool:
+        return not {"a=inactive", "a=recvonly"} & set(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken(_Section):
+    media: MediaDescription
+    ice: tuple[str, str]
+
+
+def read_offer(text: str, before: Offer | None = None) -> Offer:
+    """Check and clean an offer; `before` is the one that was answered last in the same call.
+
+    Taken are the first audio section, the data channel's, and two video sections whose codecs are known,
+    those that send first; everything else is declined in the answer. A section that was taken before keeps
+    its place in `sdp`, inactive where the caller has given it up: aiortc knows sections by their position.
+    Candidates that aiortc would stumble over are taken out: `.local` names (a second each to resolve), TCP,
+    malformed ones. Raises SignallingError.
     """
     session, sections = _split(text)
-    kept: list[list[str]] = []
-    declined: list[tuple[int, list[str]]] = []
-    audio: MediaDescription | None = None
-    ice = ("", "")
-    taken: set[str] = set()
-    for index, section in enumerate(sections):
-        kind = section[0].removeprefix("m=").split(" ", 1)[0]
-        media = None
-        if kind in _KINDS and kind not in taken and not _is_switched_off(section):
-            media = _parse(session, section, f"section {index + 1} ({kind})")
-        if media is None or not _can_take(media):
-            declined.append((index, _decline(section)))
-            continue
-        credentials = _check_transport(media, f"section {index + 1} ({kind})")
-        taken.add(kind)
-        kept.append(_clean(section))
-        if kind == "audio":
-            audio, ice = media, credentials
+    known = {} if before is None else {_mid(lines): lines for lines in _split_own(before.sdp.splitlines())[1]}
+    taken = _take(session, sections, known)
+    audio = next((section for section in taken.values() if section.kind == "audio"), None)
     if audio is None:
         raise _invalid(
             f"the offer has no audio section with one of the codecs {', '.join(AUDIO_CODECS)}",
             code="no_audio",
         )
-    names = {codec.mimeType.split("/")[1].lower() for codec in audio.rtp.codecs}
-    mids = {mid for section in kept for mid in _values(section, "mid")}
-    if len(mids) < len(kept):
-        raise _invalid("two sections of the session description have the same a=mid")
-    lines = [_bundle(line, mids) for line in session if not line.startswith("a=candidate:")]
-    cleaned = [line for line in lines if line] + [line for section in kept for line in section]
+    in_order = sorted(taken.values(), key=lambda section: section.place)
+    kept: list[tuple[int | None, list[str]]] = [
+        (taken[mid].place, taken[mid].lines) if mid in taken else (None, _inactive(lines))
+        for mid, lines in known.items()
+    ]
+    kept += [(section.place, section.lines) for section in in_order if section.mid not in known]
+    head = [_bundle(line, known.keys() | taken) for line in session if not line.startswith("a=candidate:")]
+    names = {codec.mimeType.split("/")[1].lower() for codec in audio.media.rtp.codecs}
+    places = tuple(place for place, _ in kept)
     return Offer(
-        sdp="\r\n".join(cleaned) + "\r\n",
+        sdp="\r\n".join([*filter(None, head), *(line for _, lines in kept for line in lines)]) + "\r\n",
         audio_codec=next(codec for codec in AUDIO_CODECS if codec.lower() in names),
-        ice=ice,
-        declined=tuple(declined),
+        ice=audio.ice,
+        places=places,
+        declined=tuple((i, _decline(lines)) for i, lines in enumerate(sections) if i not in places),
+        screen=_find_screen([section for section in in_order if section.kind == "video"], before),
     )
 
 
+def _take(session: list[str], sections: list[list[str]], known: dict[str, list[str]]) -> dict[str, _Taken]:
+    """Choose sections and check them, by name (a=mid); `known` were taken before."""
+    taken: dict[str, _Taken] = {}
+    room = {"audio": 1, "application": 1, "video": MAX_VIDEOS}
+    offered = [_Section(place, lines) for place, lines in enumerate(sections)]
+    for section in sorted(offered, key=lambda each: (each.mid not in known, not each.sends)):
+        kind, mid = section.kind, section.mid
+        name = f"section {section.place + 1} ({kind})"
+        rests = kind == "video" and mid in known and not section.sends
+        if _is_switched_off(section.lines) or not (room.get(kind) or rests):
+            continue
+        media = _parse(session, section.lines, name)
+        if not _can_take(media) or (mid not in known and len(known.keys() | taken) >= MAX_KEPT):
+            continue
+        credentials = _check_transport(media, name)
+        if mid in taken:
+            raise _invalid("two sections of the session description have the same a=mid")
+        if mid in known and _kind(known[mid]) != kind:
+            raise _invalid(f"{name} has the a=mid that a section of another kind had before")
+        taken[mid] = _Taken(section.place, _clean(section.lines), media, credentials)
+        if not rests:
+            room[kind] -= 1
+    return taken
+
+
 def write_answer(answer: str, offer: Offer) -> str:
-    """Put declined sections back to their places, and say what we wish of the codecs."""
-    session, sections = _split(answer)
-    for index, section in offer.declined:
-        sections.insert(index, section)
-    lines = list(session)
-    for section in sections:
+    """Put sections to their places, declined ones too, and say what we wish of the codecs."""
+    session, sections = _split_own(answer.splitlines())
+    placed = dict(offer.declined)
+    placed |= {
+        place: section for place, section in zip(offer.places, sections, strict=True) if place is not None
+    }
+    mids = {mid for place in offer.places if place is not None for mid in _values(placed[place], "mid")}
+    lines = [_bundle(line, mids) for line in session]
+    for _, section in sorted(placed.items()):
         for line in section:
             lines.append(line)
             if found := re.fullmatch(r"a=rtpmap:(\d+) (opus/48000/2|VP8/90000)", line):
@@ -111,7 +166,7 @@ def clean_answer(text: str) -> str:
 
 def direction(sdp: str, kind: str) -> str:
     """Tell the direction of the first section of a kind, `inactive` if there is none."""
-    _, sections = _split(sdp)
+    _, sections = _split_own(sdp.splitlines())
     for section in sections:
         if section[0].startswith(f"m={kind} "):
             return next(
@@ -121,6 +176,7 @@ def direction(sdp: str, kind: str) -> str:
 
 
 def _split(text: str) -> tuple[list[str], list[list[str]]]:
+    """Give the lines of the session and of each section. Raises SignallingError."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if not lines or lines[0] != "v=0":
         raise _invalid("this is not a session description: it does not begin with v=0")
@@ -129,13 +185,20 @@ def _split(text: str) -> tuple[list[str], list[list[str]]]:
     for line in lines:
         if not re.match("[a-z]=", line):
             raise _invalid(f"malformed line in the session description: {line[:80]!r}")
-    starts = [number for number, line in enumerate(lines) if line.startswith("m=")]
-    if not starts:
+    session, sections = _split_own(lines)
+    if not sections:
         raise _invalid("the session description has no media section", code="no_audio")
-    if len(starts) > MAX_SECTIONS:
+    if len(sections) > MAX_SECTIONS:
         raise _invalid(f"the session description has more than {MAX_SECTIONS} media sections")
+    return session, sections
+
+
+def _split_own(lines: list[str]) -> tuple[list[str], list[list[str]]]:
+    """Split what aiortc or we have written."""
+    starts = [number for number, line in enumerate(lines) if line.startswith("m=")]
     ends = [*starts[1:], len(lines)]
-    return lines[: starts[0]], [lines[start:end] for start, end in zip(starts, ends, strict=True)]
+    head = lines[: starts[0]] if starts else lines
+    return head, [lines[start:end] for start, end in zip(starts, ends, strict=False)]
 
 
 def _parse(session: list[str], section: list[str], name: str) -> MediaDescription:
@@ -174,6 +237,24 @@ def _check_transport(media: MediaDescription, name: str) -> tuple[str, str]:
 def _is_switched_off(section: list[str]) -> bool:
     parts = section[0].split(" ")
     return len(parts) > 1 and parts[1] == "0" and "a=bundle-only" not in section
+
+
+def _inactive(section: list[str]) -> list[str]:
+    """Keep a section that the caller has given up, with nothing in it."""
+    ways = ("a=sendrecv", "a=sendonly", "a=recvonly", "a=inactive")
+    left = [line for line in section if line not in ways and not line.startswith("a=candidate:")]
+    return left if _kind(section) == "application" else [*left, "a=inactive"]
+
+
+def _find_screen(videos: list[_Taken], before: Offer | None) -> str | None:
+    """Tell which section shows a screen: the one that says so (RFC 4796), else the second."""
+    for section in videos:
+        if any("slides" in value.split(",") for value in _values(section.lines, "content")):
+            return section.mid
+    mids = [section.mid for section in videos]
+    if before is not None and before.screen in mids:
+        return before.screen
+    return mids[1] if len(mids) > 1 else None
 
 
 def _decline(section: list[str]) -> list[str]:
@@ -226,12 +307,20 @@ def _is_usable(candidate: str) -> bool:
     return 0 < int(parts[5]) < 65_536  # another port would break the socket that sends to it
 
 
-def _bundle(line: str, mids: set[str]) -> str:
+def _bundle(line: str, mids: Set[str]) -> str:
     """Leave only sections that are there in a BUNDLE group."""
     if not line.startswith("a=group:BUNDLE"):
         return line
     left = [mid for mid in line.split()[1:] if mid in mids]
     return " ".join(["a=group:BUNDLE", *left]) if left else ""
+
+
+def _kind(section: list[str]) -> str:
+    return section[0].removeprefix("m=").split(" ", 1)[0]
+
+
+def _mid(section: list[str]) -> str:
+    return next(iter(_values(section, "mid")), "")
 
 
 def _values(section: list[str], attribute: str) -> list[str]:

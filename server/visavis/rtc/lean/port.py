@@ -107,9 +107,11 @@ class MediaPort:
     def attach(self, connection: Connection) -> None:
         """Have a connection use this port; to be called before it gathers and its user name is told.
 
-        What it keeps here ends when it is closed.
+        What it keeps here ends when it is closed. Called again it does nothing.
         """
         state = vars(connection)
+        if getattr(state.get("get_component_candidates"), "func", None) == self._gather:
+            return
         state["_local_username"] = secrets.token_hex(UFRAG_BYTES)
         state["get_component_candidates"] = partial(self._gather, connection)
 
