@@ -239,6 +239,12 @@ class CameraConfig:
     max_frames: int = 24
     "Per turn; a longer turn keeps frames spread over its whole length."
     jpeg_quality: int = 85
+    max_bitrate: int = 1_500_000
+    """In bit/s, told to the sender. Less makes libwebrtc scale 720p down, and text on a sign with it; a
+    sender that shows as few pictures as it was asked for uses a fraction."""
+    max_decode_load: float = 0.015
+    """Of a core. A sender that shows many more pictures than are wanted, and takes more to decode, is asked
+    for key frames, and only they are looked at. 360p at 30 a second takes 0.011, 720p 0.04."""
 
     def __post_init__(self) -> None:
         if self.fps <= 0:
