@@ -1,5 +1,5 @@
 # What a person types; the work is in tools/*.sh.
-.PHONY: run test test-omni test-vllm bench-turns bench-peers check clean
+.PHONY: run test test-omni test-vllm bench-turns bench-peers bench-load check clean
 
 run: # start the server; HOST, PORT, CONFIG and PYTHON are respected
 	@exec tools/run.sh
@@ -19,8 +19,11 @@ bench-turns: # how soon the assistant starts, stops and yields, over loopback ca
 bench-peers: # the same callers against the peers, in environments of their own; its last line is JSON
 	@exec tools/bench-peers.sh
 
+bench-load: # calls of libwebrtc until a core is full, both media backends; its last line is JSON
+	@exec tools/bench-load.sh
+
 check: # format, lint, types
 	@exec tools/check.sh
 
 clean: # remove what these made here; the models stay in their cache
-	rm -rf .venv .venv-omni .venv-vllm .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist
+	rm -rf .venv .venv-omni .venv-vllm .venv-peers .venv-load load-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist

@@ -1,11 +1,11 @@
 """An engine that answers at once over the contract of vLLM-Omni, and tells when it was asked and with what.
 
-    python tools/bench/instant_engine.py SOCKET [--folder FOLDER] [--first-audio-ms MS]
+    python tools/bench/instant_engine.py SOCKET [--folder FOLDER] [--forget] [--first-audio-ms MS]
 
 It answers with a tone, or with what FOLDER/answer.pcm holds when it is asked (16 bit, mono, 24 kHz), and then
-writes the newest speech of each request to FOLDER/given-TIME-RATE.pcm, TIME in monotonic nanoseconds. Times
-are monotonic, which all processes of a Linux machine share. It ends with its standard input, so that it
-cannot outlive who started it.
+writes the newest speech of each request to FOLDER/given-TIME-RATE.pcm, TIME in monotonic nanoseconds; with
+--forget it does not. Times are monotonic, which all processes of a Linux machine share. It ends with its
+standard input, so that it cannot outlive who started it.
 """
 
 import argparse
@@ -34,8 +34,11 @@ CHARS_PER_S = 14
 class InstantEngine:
     """Answers each request; `GET /times` gives what was noted of them, oldest first."""
 
-    def __init__(self, folder: Path | None = None, first_audio_s: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path | None = None, first_audio_s: float = 0.0, *, forgets: bool = False
+    ) -> None:
         self._folder = folder
+        self._forgets = forgets
         self._first_audio_s = first_audio_s
         self._times: list[dict[str, float]] = []
         times = np.arange(round(REPLY_S * RATE)) / RATE
@@ -83,7 +86,7 @@ class InstantEngine:
 
     def _keep(self, body: bytes, asked: float) -> None:
         """Write the sound of the newest turn; nothing without a folder."""
-        if self._folder is None:
+        if self._folder is None or self._forgets:
             return
         contents = [
             message["content"] for message in json.loads(body)["messages"] if message["role"] == "user"
@@ -102,8 +105,8 @@ async def _send(response: web.StreamResponse, modality: str, content: str, finis
     await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
 
-async def serve(socket: str, folder: Path | None, first_audio_s: float) -> None:
-    engine = InstantEngine(folder, first_audio_s)
+async def serve(socket: str, folder: Path | None, first_audio_s: float, *, forgets: bool) -> None:
+    engine = InstantEngine(folder, first_audio_s, forgets=forgets)
     engine.note_arrivals()
     runner = web.AppRunner(engine.app(), handler_cancellation=True)
     await runner.setup()
@@ -119,6 +122,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="An engine that answers at once.")
     parser.add_argument("socket")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--forget", action="store_true")
     parser.add_argument("--first-audio-ms", type=float, default=0.0)
     arguments = parser.parse_args()
-    asyncio.run(serve(arguments.socket, arguments.folder, arguments.first_audio_ms / 1000))
+    first_audio_s = arguments.first_audio_ms / 1000
+    asyncio.run(serve(arguments.socket, arguments.folder, first_audio_s, forgets=arguments.forget))
