@@ -36,12 +36,37 @@ END
     rm -r "$VENV/smart-turn"
 }
 
+refresh_lists() {
+    if [ "$(id -u)" = 0 ]; then apt-get update -q; else sudo -n apt-get update -q; fi
+}
+
+# Of Debian's package only promtool is taken: installed, it would run a server.
+prometheus() {
+    command -v promtool >/dev/null && return
+    [ -x "$VENV/prometheus/usr/bin/promtool" ] && return
+    if ! command -v apt-get >/dev/null; then
+        say "promtool is not installed, and this is no Debian: its tests fail. Install Prometheus."
+        return
+    fi
+    mkdir -p "$VENV/prometheus"
+    if ! (
+        cd "$VENV/prometheus" &&
+            { apt-get download -q prometheus || { refresh_lists && apt-get download -q prometheus; }; } &&
+            dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool &&
+            rm prometheus_*.deb
+    ) >"$VENV/apt.log" 2>&1; then
+        tail -n 5 "$VENV/apt.log" >&2
+        say "promtool could not be fetched: its tests fail."
+    fi
+}
+
 prepare local,dev
 timed "smart-turn" smart_turn
 timed "chromium" debian chromium chromium
 timed "espeak-ng" debian espeak-ng espeak-ng
+timed "promtool" prometheus
 timed "TypeScript" typescript
-PATH=$(cd "$VENV" && pwd)/node/node_modules/.bin:$PATH
+PATH=$(cd "$VENV" && pwd)/node/node_modules/.bin:$(cd "$VENV" && pwd)/prometheus/usr/bin:$PATH
 timed "Models" "$VENV/bin/visavis" models pull || say "Tests that need the models are skipped."
 
 slow='slow or models or browser or people or loopback'

@@ -159,6 +159,7 @@ for _metric, _known in (
     (TURN_STAGE_EARLY, STAGES),
     (RESPONSES, get_args(ResponseStatus)),
     (TURN_TAKING, COUNTED),
+    (ENGINE_SPEECH, ("spoken", "unspoken")),
     (
         REFUSALS,
         ("server_busy", "engine_not_ready", "invalid_api_key", "rate_limit_exceeded", "internal_error"),
