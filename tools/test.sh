@@ -74,7 +74,7 @@ timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
 core=
 for module in ahead attention audio conceal conversation conversation_silence ear echo endpoint frames history jitter limits \
-    overlap playout prosody quiet routes spoken talker tape turn_taking turn_taking_broken turn_times turns vad waiting wording; do
+    overlap playout prosody quiet routes snapshot spoken talker tape turn_taking turn_taking_broken turn_times turns vad waiting wording; do
     core="$core tests/test_$module.py"
 done
 # shellcheck disable=SC2086 # a list of files

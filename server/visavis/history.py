@@ -128,6 +128,19 @@ class History:
     def items(self) -> tuple[Item, ...]:
         return tuple(entry.item for entry in self._entries)
 
+    def remembered(self) -> tuple[Item, ...]:
+        """Return the items that another call can go on from, with `add`, as engines know them.
+
+        There are no pictures in them, and sound only where it stands for words that nobody has written down.
+        A reply that has not ended is not among them, nor is one of which nothing was heard.
+        """
+        items = (_without_sight(_as_engines_know(entry)) for entry in self._entries)
+        return tuple(
+            replace(item, content=tuple(map(_without_needless_sound, item.content)))
+            for item in items
+            if item.status != "in_progress" and any(_is_said(content) for content in item.content)
+        )
+
     def get(self, item_id: str) -> Item | None:
         entry = self._find(item_id)
         return entry.item if entry is not None else None
@@ -534,6 +547,26 @@ def _sounds(item: Item) -> int:
     return sum(
         1 + seen * len(c.cuts) for c in item.content if isinstance(c, AudioContent) and c.pcm is not None
     )
+
+
+def _as_engines_know(entry: _Entry) -> Item:
+    """Leave out of a reply what we have added to it."""
+    if entry.engine_said is None:
+        return entry.item
+    content = entry.item.content[0]
+    assert isinstance(content, SpokenContent | TextContent)
+    said = _text(content)[: entry.engine_said]
+    known = SpokenContent(said) if isinstance(content, SpokenContent) else TextContent(said)
+    return replace(entry.item, content=(known,))
+
+
+def _without_needless_sound(content: Content) -> Content:
+    written = isinstance(content, AudioContent) and content.transcript is not None
+    return replace(content, pcm=None, cuts=()) if written else content
+
+
+def _is_said(content: Content) -> bool:
+    return isinstance(content, AudioContent) or bool(_text(content).strip())
 
 
 def _is_filmed(item: Item) -> bool:

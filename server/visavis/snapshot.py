@@ -1,0 +1,113 @@
+"""A conversation as bytes: what a call leaves behind, and another goes on from. Sans-I/O."""
+
+import base64
+import json
+import zlib
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from .audio import Pcm
+from .config import SessionConfig, TurnDetection
+from .errors import ConfigError, VisavisError
+from .history import AudioContent, Content, Item, SpokenContent, TextContent
+
+_FORMAT = 1
+"Of the bytes; those of another are not read."
+
+_MAX_BYTES = 64 << 20
+"Unpacked. The history's own bounds are below it; a store may hold what somebody else has put there."
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was said, and what the client had set."""
+
+    items: tuple[Item, ...]
+    "As `History.remembered` gives them."
+    session: SessionConfig
+
+    def pack(self) -> bytes:
+        """Write it down; some hundred bytes a turn, and its sound while that has no transcript."""
+        body = {
+            "format": _FORMAT,
+            "session": asdict(self.session),
+            "items": [
+                {
+                    "id": item.id,
+                    "role": item.role,
+                    "status": item.status,
+                    "content": [_content_body(content) for content in item.content],
+                }
+                for item in self.items
+            ],
+        }
+        return zlib.compress(json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+class UnreadableSnapshotError(VisavisError):
+    """The bytes are no snapshot of this version."""
+
+
+def unpack(data: bytes) -> Snapshot:
+    """Read what `Snapshot.pack` wrote. Raises UnreadableSnapshotError."""
+    try:
+        inflater = zlib.decompressobj()
+        text = inflater.decompress(data, _MAX_BYTES)
+        if not inflater.eof:
+            raise ValueError("it is cut off, or too long")
+        body = json.loads(text)
+        if body["format"] != _FORMAT:
+            raise ValueError(f"it has format {body['format']!r}, this version reads {_FORMAT}")
+        items = tuple(
+            Item(item["id"], item["role"], tuple(map(_content, item["content"])), item["status"])
+            for item in body["items"]
+        )
+        return Snapshot(items, _session(body["session"]))
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
+        raise UnreadableSnapshotError(f"a conversation that was kept cannot be read: {error}") from error
+
+
+# Any: values of JSON; what has a wrong form raises, and is told as such.
+
+
+def _content_body(content: Content) -> dict[str, Any]:
+    match content:
+        case TextContent(text):
+            return {"kind": "text", "text": text}
+        case SpokenContent(transcript):
+            return {"kind": "spoken", "transcript": transcript}
+        case AudioContent(pcm, transcript):
+            sound = None if pcm is None else base64.b64encode(pcm.astype("<i2").tobytes()).decode()
+            return {"kind": "audio", "transcript": transcript, "pcm": sound}
+        case _:
+            raise TypeError("pictures are not kept")
+
+
+def _content(body: dict[str, Any]) -> Content:
+    match body:
+        case {"kind": "text", "text": str(text)}:
+            return TextContent(text)
+        case {"kind": "spoken", "transcript": str(transcript)}:
+            return SpokenContent(transcript)
+        case {"kind": "audio", "transcript": None | str() as transcript, "pcm": None | str() as sound}:
+            return AudioContent(None if sound is None else _pcm(sound), transcript)
+        case _:
+            raise ValueError("an item has content of an unknown kind")
+
+
+def _pcm(sound: str) -> Pcm:
+    return np.frombuffer(base64.b64decode(sound, validate=True), "<i2").astype(np.int16)
+
+
+def _session(body: dict[str, Any]) -> SessionConfig:
+    """Take what this version knows of a session; what it does not is from a newer one."""
+    known = {field.name: body[field.name] for field in fields(SessionConfig) if field.name in body}
+    detection = known.get("turn_detection")
+    if detection is not None:
+        names = {field.name for field in fields(TurnDetection)}
+        known["turn_detection"] = TurnDetection(**{k: v for k, v in detection.items() if k in names})
+    if "output_modalities" in known:
+        known["output_modalities"] = tuple(known["output_modalities"])
+    return SessionConfig(**known)
