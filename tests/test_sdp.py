@@ -145,6 +145,18 @@ def test_a_screen_remains_one_when_the_camera_goes() -> None:
     assert ended.screen is None
 
 
+def test_a_screen_shared_anew_takes_over_from_those_before() -> None:
+    offer = read_offer(offer_of(AUDIO, VIDEO, CHANNEL, video(3)))
+    offer = read_offer(offer_of(AUDIO, VIDEO, CHANNEL, video(3, "inactive")), offer)
+    assert offer.screen == "3"
+    offer = read_offer(offer_of(AUDIO, VIDEO, CHANNEL, video(3, "inactive"), video(4)), offer)
+    assert offer.screen == "4"
+    inactive = [video(3, "inactive"), video(4, "inactive")]
+    assert read_offer(offer_of(AUDIO, VIDEO, CHANNEL, *inactive), offer).screen == "4"
+    assert read_offer(offer_of(AUDIO, VIDEO, CHANNEL, *inactive, video(5)), offer).screen == "5"
+    assert read_offer(offer_of(AUDIO, VIDEO, CHANNEL, video(3), inactive[1]), offer).screen == "3"
+
+
 def test_a_section_given_up_stays_inactive_for_aiortc_and_is_declined_to_the_caller() -> None:
     first = read_offer(offer_of(AUDIO, VIDEO, video(3), CHANNEL, session=bundled(0, 1, 3, 2)))
     sections = offer_of(AUDIO, VIDEO, video(3, port=0), CHANNEL, session=bundled(0, 1, 2))

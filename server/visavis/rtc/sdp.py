@@ -247,14 +247,17 @@ def _inactive(section: list[str]) -> list[str]:
 
 
 def _find_screen(videos: list[_Taken], before: Offer | None) -> str | None:
-    """Tell which section shows a screen: the one that says so (RFC 4796), else the second."""
+    """Tell which section shows a screen: the one that says so (RFC 4796), else the second.
+
+    What was a screen remains one, unless another video takes over from it.
+    """
     for section in videos:
         if any("slides" in value.split(",") for value in _values(section.lines, "content")):
             return section.mid
-    mids = [section.mid for section in videos]
-    if before is not None and before.screen in mids:
-        return before.screen
-    return mids[1] if len(mids) > 1 else None
+    former = [section for section in videos if before is not None and section.mid == before.screen]
+    later = [section for section in videos[1:] if section not in former]
+    sending = [section for section in former + later if section.sends]
+    return next((section.mid for section in sending + former + later), None)
 
 
 def _decline(section: list[str]) -> list[str]:

@@ -74,7 +74,7 @@ class MediaPort:
 
     def open(self) -> None:
         """Bind. Raises ConfigError, which says what to do."""
-        hosts = list(self._config.udp_hosts) or _machine_addresses()
+        hosts = self._hosts(aioice.ice.get_host_addresses(use_ipv4=True, use_ipv6=True))
         for attempt in itertools.count(1):
             try:
                 self._open(hosts)
@@ -114,6 +114,18 @@ class MediaPort:
             return
         state["_local_username"] = secrets.token_hex(UFRAG_BYTES)
         state["get_component_candidates"] = partial(self._gather, connection)
+
+    def attach_caller(self, connection: Connection) -> None:
+        """Have a connection that calls use the same addresses, by sockets of its own as aioice makes them.
+
+        It would be taken for whom it calls if both were on one socket: there an address is one call's.
+        """
+        state, gather = vars(connection), connection.get_component_candidates
+
+        async def gather_here(component: int, addresses: list[str], timeout: int = 5) -> list[Candidate]:
+            return await gather(component, self._hosts(addresses), timeout)
+
+        state["get_component_candidates"] = gather_here
 
     def close(self) -> None:
         """Give the sockets back; the calls are to be closed before. May be called again."""
@@ -162,7 +174,7 @@ class MediaPort:
         self, connection: Connection, component: int, addresses: list[str], timeout: float = 5.0
     ) -> list[Candidate]:
         """Give this port's candidates, and as aioice's own method those of STUN and TURN servers."""
-        protocols = [self._join(connection, each) for each in self._sockets_on(addresses or _LOOPBACK)]
+        protocols = [self._join(connection, each) for each in self._sockets_on(self._hosts(addresses))]
         candidates = self._candidates(component, protocols)
         relayed = type(connection).get_component_candidates(connection, component, [], cast("int", timeout))
         reflexive = [
@@ -174,15 +186,18 @@ class MediaPort:
             candidates += found
         return candidates
 
-    def _sockets_on(self, addresses: list[str]) -> list["_HostSocket"]:
-        """Give the sockets that a call uses; an address that the machine has got since is bound now."""
-        for host in () if self._config.udp_hosts else addresses:
+    def _hosts(self, addresses: list[str]) -> list[str]:
+        """Give the addresses that a call uses; `addresses` are the machine's, as aioice found them."""
+        return list(self._config.udp_hosts) or addresses or _LOOPBACK
+
+    def _sockets_on(self, hosts: list[str]) -> list["_HostSocket"]:
+        """Give the sockets; an address that the machine has got since is bound now."""
+        for host in hosts:
             if host not in self._sockets:
                 try:
                     self._bind(host)
                 except OSError as error:
                     logger.info("media is not offered on %s: %s", host, error.strerror)
-        hosts = self._config.udp_hosts or addresses
         return [self._sockets[host] for host in hosts if host in self._sockets]
 
     def _join(self, connection: Connection, each: "_HostSocket") -> StunProtocol:
@@ -326,10 +341,6 @@ async def _reflexive(protocol: StunProtocol, server: Address, timeout: float) ->
         logger.info("STUN server %s does not answer: %r", server[0], error)
         return []
     return [candidate]
-
-
-def _machine_addresses() -> list[str]:
-    return aioice.ice.get_host_addresses(use_ipv4=True, use_ipv6=True) or _LOOPBACK
 
 
 def _version(host: str) -> int:
