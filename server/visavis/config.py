@@ -179,6 +179,28 @@ class TurnConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NearnessConfig:
+    """When a voice is another's, far away, by how loud it is (semantic_vad alone, from the second turn on)."""
+
+    far_db: float = 12.0
+    "Below the loud part of the caller's usual speech a voice is doubted: people vary by 10 dB, rooms take 17."
+    window_ms: int = 300
+    "Over which it is measured: syllables vary by more, longer ones tell a raised voice later."
+    soft_db: float = 3.0
+    "Who is softer by no more than this besides may be the caller, turned away,"
+    soft_ms: int = 1_200
+    "and is believed after so much speech."
+    wait_ms: int = 2_000
+    "A caller who has no answer calls again after at least so long, where a television talks on,"
+    patience_ms: int = 6_000
+    "and after no more than this; then they are believed however soft,"
+    least_call_ms: int = 400
+    "if there was so much speech, both times,"
+    longest_call_ms: int = 3_000
+    "and no more the first time: who wants an answer says a sentence and waits."
+
+
+@dataclass(frozen=True, slots=True)
 class OverlapConfig:
     """What happens to an answer while somebody speaks over it."""
 
@@ -368,6 +390,7 @@ class ConversationConfig:
     vad: VadConfig = field(default_factory=VadConfig)
     ear: EarConfig = field(default_factory=EarConfig)
     turns: TurnConfig = field(default_factory=TurnConfig)
+    nearness: NearnessConfig = field(default_factory=NearnessConfig)
     overlap: OverlapConfig = field(default_factory=OverlapConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     playout: PlayoutConfig = field(default_factory=PlayoutConfig)
@@ -417,10 +440,36 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeConfig:
+    """Callers whose call was lost go on where they were."""
+
+    keep_s: float = 60.0
+    "After the end of a call in which its caller may come back; 0 keeps nothing."
+    memory_mb: int = 64
+    "What is kept in this process, without Redis: some ten thousand conversations in writing."
+    redis: str | None = field(default=None, repr=False)
+    "URL of Redis, such as redis://host:6379/0: any node that has it goes on with any conversation."
+
+    def __post_init__(self) -> None:
+        if self.keep_s < 0:
+            raise ConfigError("resume.keep_s must be 0 or more.")
+        if self.memory_mb < 1:
+            raise ConfigError("resume.memory_mb must be 1 or more.")
+
+
+@dataclass(frozen=True, slots=True)
 class IceServer:
     urls: tuple[str, ...]
     username: str | None = None
     credential: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
+    "Shared with a TURN server (coturn's static-auth-secret), in place of the two: each call has its own then."
+
+    def __post_init__(self) -> None:
+        if self.secret is not None and (self.username is not None or self.credential is not None):
+            raise ConfigError(
+                "rtc.ice_servers: a secret stands in place of username and credential; name either."
+            )
 
 
 def _check_address(setting: str, text: str) -> None:
@@ -448,6 +497,12 @@ class RtcConfig:
     "Addresses to listen on and to offer; empty is all that the machine has at the time of a call."
     advertise: tuple[str, ...] = ()
     "Addresses offered instead, where callers reach this machine by others: behind NAT, in containers."
+    backend: Literal["lean", "stock"] = "lean"
+    "`stock` uses aiortc as it is documented: for comparison, at three times the cost."
+    opus_bitrate: int = 40_000
+    "Of our voice, in bit/s: beyond it the likeness to the original hardly grows."
+    opus_complexity: int = 5
+    "0 to 10. Half the time of 10 for speech that sounds alike."
     connect_s: float = 20.0
     "From the answer to connected media."
     dead_peer_s: float = 4.0
@@ -459,6 +514,10 @@ class RtcConfig:
         for name in ("udp_hosts", "advertise"):
             for text in getattr(self, name):
                 _check_address(f"rtc.{name}", text)
+        if not 6_000 <= self.opus_bitrate <= 510_000:
+            raise ConfigError("rtc.opus_bitrate must be from 6000 to 510000 bit/s.")
+        if not 0 <= self.opus_complexity <= 10:
+            raise ConfigError("rtc.opus_complexity must be from 0 to 10.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -684,6 +743,7 @@ class TelemetryConfig:
 @dataclass(frozen=True, slots=True)
 class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
+    resume: ResumeConfig = field(default_factory=ResumeConfig)
     rtc: RtcConfig = field(default_factory=RtcConfig)
     conversation: ConversationConfig = field(default_factory=ConversationConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
