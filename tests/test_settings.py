@@ -129,6 +129,10 @@ def test_a_setting_within_a_table_wins_over_the_word_for_the_table() -> None:
         ("[rtc]\nice_servers = ['stun:a']", r"rtc\.ice_servers\[0\] must be a table"),
         ("[rtc]\nice_servers = [{username = 'a'}]", r"rtc\.ice_servers\[0\] lacks urls"),
         ("[rtc]\nice_servers = [{url = 'a'}]", r"rtc\.ice_servers\[0\]\.url; did you mean .*\[0\]\.urls\?"),
+        (
+            "[rtc]\nice_servers = [{urls = ['turn:a'], secret = 's', username = 'u'}]",
+            r"a secret stands in place of username and credential",
+        ),
         ("[rtc]\nudp_port = 70000", r"rtc\.udp_port must be a port up to 65535"),
         ("[rtc]\nadvertise = ['call.example']", r"rtc\.advertise: 'call\.example' is .* 203\.0\.113\.5"),
         ("[rtc]\nadvertise = ['192.0.2.1:5']", r"rtc\.advertise: '192\.0\.2\.1:5' .* without port"),

@@ -463,7 +463,7 @@ class IceServer:
     username: str | None = None
     credential: str | None = field(default=None, repr=False)
     secret: str | None = field(default=None, repr=False)
-    "Shared with a TURN server (coturn's static-auth-secret), in place of the two: each call has its own then."
+    "In place of the two: shared with a TURN server (static-auth-secret), it makes them for each call."
 
     def __post_init__(self) -> None:
         if self.secret is not None and (self.username is not None or self.credential is not None):
