@@ -22,7 +22,7 @@ from visavis.ear import Sound
 from visavis.engine import AudioDelta, Delta, Done, Request, TextDelta, ThinkingDelta, TranscriptDelta
 from visavis.errors import EngineError, EngineLost
 from visavis.frames import Frame
-from visavis.history import AudioContent
+from visavis.history import AudioContent, Item
 from visavis.jitter import Audio, JitterBuffer
 from visavis.lines import NO_LINES, Lines
 
@@ -130,12 +130,14 @@ class Sim:
     pulls: bool = True
     "Whether the caller's media is alive on the way out."
     lines: Lines = NO_LINES
+    past: Sequence[Item] = ()
+    "What was said in a call before."
     connects_at: float | None = None
     "When the caller is there; None: only what the caller does is looked at."
     hears_until: float | None = None
     "When the last of the caller's sound arrives."
-    shouts: bool = False
-    "The second and all later stretches of speech are 12 dB louder."
+    louder_db: Sequence[float] = ()
+    "How much louder than `VOICE` each stretch of speech is; 0 where none is said."
     recogniser: tuple[float, str] | None = None
     "How long it takes to write down a remark, and what it makes of it."
 
@@ -144,7 +146,7 @@ class Sim:
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.conversation = Conversation(self.config, LevelEar(), "call", self.lines)
+        self.conversation = Conversation(self.config, LevelEar(), "call", self.lines, self.past)
         self.log: list[tuple[float, Any]] = []
         self.heard: list[tuple[float, bool]] = []
         "For each block that went out, whether there was sound in it."
@@ -221,10 +223,9 @@ class Sim:
         self.deaf = True
 
     def _speak(self) -> None:
-        talking = any(start <= self.now < end for start, end in self.speech)
-        block = VOICE if talking else SILENCE
-        if talking and self.shouts and self.now >= self.speech[1][0]:
-            block = 4 * VOICE
+        stretches = [k for k, (start, end) in enumerate(self.speech) if start <= self.now < end]
+        talking = bool(stretches)
+        block = self._voice(stretches[0]) if talking else SILENCE
         if self.camera_fps and self._ticks % round(1 / self.camera_fps / TICK) == 0:
             self._look()
         if self.deaf:
@@ -237,6 +238,10 @@ class Sim:
             self.at(arrival, lambda tick=self._ticks: self._arrive(tick, talking))
         self._jitter.handle_timeout(self.now)
         self._hear()
+
+    def _voice(self, stretch: int) -> Pcm:
+        louder_db = self.louder_db[stretch] if stretch < len(self.louder_db) else 0.0
+        return np.rint(VOICE * 10 ** (louder_db / 20)).astype(np.int16)
 
     def _arrive(self, tick: int, talking: bool) -> None:
         self._jitter.receive(tick & 0xFFFF, (tick * 960) & 0xFFFFFFFF, bytes([talking]), self.now)

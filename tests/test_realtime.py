@@ -48,6 +48,7 @@ BARGE_IN: list[ev.ServerEvent] = [
     ev.ReplyText(1, "item_2", "I th"),
     ev.StanceChanged(1, "ducked"),
     ev.CameraWanted(0.5),
+    ev.Resumed(("item_1",)),
     ev.StanceChanged(1, "held"),
     ev.SpeechBegan("item_3", 4_000),
     ev.ReplyEnded(1, BROKEN_OFF, "item_1"),
@@ -170,6 +171,11 @@ def test_how_the_answer_makes_room_is_told_under_a_name_of_ours(stance: Any) -> 
 def test_how_much_of_the_camera_is_wanted_is_told_under_a_name_of_ours() -> None:
     (told,) = encode(ev.CameraWanted(0.5))
     assert without_event_id(told) == {"type": "visavis.camera.wanted", "fps": 0.5}
+
+
+def test_what_a_call_goes_on_from_is_told_under_a_name_of_ours() -> None:
+    (told,) = encode(ev.Resumed(("item_1", "item_2")))
+    assert without_event_id(told) == {"type": "visavis.resumed", "item_ids": ["item_1", "item_2"]}
 
 
 def test_an_item_that_left_the_conversation_is_told() -> None:

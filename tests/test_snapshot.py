@@ -99,7 +99,7 @@ items = st.builds(
 )
 
 
-@given(st.lists(items), sessions)
+@given(st.lists(items, unique_by=lambda item: item.id), sessions)
 def test_what_is_packed_is_unpacked(said: list[Item], session: SessionConfig) -> None:
     snapshot = Snapshot(tuple(said), session)
     assert unpack(snapshot.pack()) == snapshot
@@ -108,6 +108,10 @@ def test_what_is_packed_is_unpacked(said: list[Item], session: SessionConfig) ->
 def test_members_of_another_version_are_passed_over() -> None:
     body = b'{"format":1,"items":[],"session":{"voice":"x","colour":"red","turn_detection":{"smell":1}}}'
     assert unpack(zlib.compress(body)).session == SessionConfig(voice="x", turn_detection=TurnDetection())
+
+
+ITEM = b'{"id":"x","role":"user","status":"completed","content":[]}'
+TWICE = b'{"format":1,"session":{},"items":[' + ITEM + b"," + ITEM + b"]}"
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,7 @@ def test_members_of_another_version_are_passed_over() -> None:
         zlib.compress(b'{"format":2}'),
         zlib.compress(b'{"format":1,"items":[{}],"session":{}}'),
         zlib.compress(b'{"format":1,"items":[{"id":"x","role":"user","status":"completed","content":[{}]}]}'),
+        zlib.compress(TWICE),
         zlib.compress(b'{"format":1,"items":[],"session":{"turn_detection":{"threshold":7}}}'),
         zlib.compress(b'{"format":1,"items":[],"session":{}}')[:-3],
     ],

@@ -60,10 +60,21 @@ prometheus() {
     fi
 }
 
+# Only the program is wanted: the service that the package starts would relay for strangers.
+relay() {
+    command -v turnserver >/dev/null && return
+    debian coturn turnserver
+    if command -v turnserver >/dev/null && command -v systemctl >/dev/null; then
+        root=$([ "$(id -u)" = 0 ] || echo sudo)
+        $root systemctl disable --now coturn >/dev/null 2>&1 || true
+    fi
+}
+
 prepare local,dev
 timed "smart-turn" smart_turn
 timed "chromium" debian chromium chromium
 timed "espeak-ng" debian espeak-ng espeak-ng
+timed "coturn" relay
 timed "promtool" prometheus
 timed "TypeScript" typescript
 PATH=$(cd "$VENV" && pwd)/node/node_modules/.bin:$(cd "$VENV" && pwd)/prometheus/usr/bin:$PATH
@@ -73,7 +84,7 @@ slow='slow or models or browser or people or loopback'
 timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "not ($slow)" \
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
 core=
-for module in ahead attention audio conceal conversation conversation_silence ear echo endpoint frames history jitter limits \
+for module in ahead attention audio coming_back conceal conversation conversation_silence ear echo endpoint frames history jitter limits \
     overlap playout prosody quiet routes snapshot spoken talker tape turn_taking turn_taking_broken turn_times turns vad waiting wording; do
     core="$core tests/test_$module.py"
 done

@@ -8,6 +8,7 @@ Two sides and one rule: the listener says whether the user is talking, the speak
 confirmed speech while the assistant has the floor takes it. Everything late is dropped by its response id.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from . import events as ev
@@ -23,6 +24,7 @@ from .lines import NO_LINES, Lines
 from .listener import Listener, ms
 from .outbox import Outbox
 from .quiet import Idleness, Lull, Verdict
+from .snapshot import Snapshot
 from .speaker import Floor, Speaker
 from .transcripts import Transcripts
 
@@ -37,12 +39,21 @@ class Conversation:
     """One call's talk.
 
     `ear` tells what there is in a block of sound; `lines` is what the assistant has to say of itself, nothing
-    by default. Client events that cannot be obeyed raise ClientEventError and change nothing; nothing else
-    raises.
+    by default; `past` is what was said in a call that this one goes on from. Client events that cannot be
+    obeyed raise ClientEventError and change nothing; nothing else raises.
     """
 
-    def __init__(self, config: ConversationConfig, ear: Ear, call_id: str, lines: Lines = NO_LINES) -> None:
+    def __init__(
+        self,
+        config: ConversationConfig,
+        ear: Ear,
+        call_id: str,
+        lines: Lines = NO_LINES,
+        past: Sequence[Item] = (),
+    ) -> None:
         self.history = History(config.history, call_id)
+        for item in past:
+            self.history.add(item)
         self._config = config
         self._lines = lines
         self._outbox = Outbox()
@@ -71,11 +82,22 @@ class Conversation:
         return self._listener.position
 
     def begin(self, now: float) -> None:
-        """The caller is there, and can hear: greet."""
+        """The caller is there, and can hear: greet, unless they come back."""
         self._idle.begin(now)
+        if self.history.items:
+            return
         greeting = self._lines.greeting
         if greeting is not None and self._speaker.response is None:
             self._speaker.say(greeting, now, interruptible=self._config.greeting.interruptible)
+
+    def end(self, now: float) -> None:
+        """The caller is gone: of an answer, what was heard is all there is."""
+        self._speaker.drop_draft(now)
+        self._speaker.interrupt(now, "client_cancelled")
+
+    def snapshot(self) -> Snapshot:
+        """Return what another call can go on from."""
+        return Snapshot(self.history.remembered(), self.session)
 
     # What comes in.
 

@@ -285,6 +285,13 @@ class CameraWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """This call goes on from another, whose items these are."""
+
+    item_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TurnTimings:
     """Stages of one turn, known so far. Sent when the reply is first heard and when it ends."""
 
@@ -335,6 +342,7 @@ ServerEvent = (
     | PlayoutCleared
     | StanceChanged
     | CameraWanted
+    | Resumed
     | TurnTimings
     | CallEnding
 )

@@ -64,6 +64,8 @@ def unpack(data: bytes) -> Snapshot:
             Item(item["id"], item["role"], tuple(map(_content, item["content"])), item["status"])
             for item in body["items"]
         )
+        if len({item.id for item in items}) < len(items):
+            raise ValueError("two items have the same id")
         return Snapshot(items, _session(body["session"]))
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
         raise UnreadableSnapshotError(f"a conversation that was kept cannot be read: {error}") from error

@@ -162,6 +162,8 @@ class RealtimeProtocol:
                 }
             case ev.CameraWanted(fps):
                 yield {"type": "visavis.camera.wanted", "fps": fps}
+            case ev.Resumed(item_ids):
+                yield {"type": "visavis.resumed", "item_ids": list(item_ids)}
             case ev.TurnTimings():
                 yield {
                     "type": "visavis.turn_timings",
