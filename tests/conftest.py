@@ -32,7 +32,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark, missing in MISSING.items():
         if item.get_closest_marker(mark) and (reason := missing()):
-            if mark == "people":
+            if mark in ("people", "ipv6"):
                 pytest.skip(reason)
             _skip(reason)
 
@@ -91,6 +91,19 @@ def _missing_loopback() -> str | None:
     return None
 
 
+def _missing_ipv6() -> str | None:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as udp:
+            udp.bind(("::1", 0))
+    except OSError as error:
+        return f"no IPv6 on the loopback interface ({error})"
+    return None
+
+
+def _missing_coturn() -> str | None:
+    return None if shutil.which("turnserver") else "no coturn (apt-get install coturn)"
+
+
 MISSING: dict[str, Callable[[], str | None]] = {
     "models": _missing_models,
     "browser": _missing_browser,
@@ -98,6 +111,8 @@ MISSING: dict[str, Callable[[], str | None]] = {
     "people": _missing_people,
     "loopback": _missing_loopback,
     "espeak": _missing_espeak,
+    "ipv6": _missing_ipv6,
+    "coturn": _missing_coturn,
 }
 
 

@@ -234,7 +234,7 @@ def test_what_compose_needs_is_in_the_example_and_what_has_no_default_is_asked_f
     )
     used = set(re.findall(r"\$\{(\w+)", compose))
     assert used == example.keys()
-    for name in ("VISAVIS_KEY", "TURN_PASSWORD", "PUBLIC_IP"):
+    for name in ("VISAVIS_KEY", "TURN_SECRET", "PUBLIC_IP"):
         assert re.search(rf"\$\{{{name}:\?", compose), f"{name} is needed and not asked for"
         assert example[name] == ""
 
@@ -252,15 +252,24 @@ def test_settings_that_compose_gives_by_environment_are_settings() -> None:
     environment = {
         "VISAVIS_SERVER_KEYS": "k",
         "VISAVIS_SERVER_ORIGINS": "",
-        "VISAVIS_RTC_ICE_SERVERS": servers.replace("${TURN_PASSWORD}", "secret"),
+        "VISAVIS_RTC_ICE_SERVERS": servers.replace("${TURN_SECRET}", "hidden"),
+        "VISAVIS_RTC_ADVERTISE": "203.0.113.5,10.0.0.5",
+        "VISAVIS_RTC_UDP_PORT": "8080",
     }
     assert all(name in compose for name in environment)
-    (server,) = load(None, environment).rtc.ice_servers
-    assert (server.urls, server.username, server.credential) == (
-        ("turn:127.0.0.1:3478",),
-        "visavis",
-        "secret",
-    )
+    rtc = load(None, environment).rtc
+    (server,) = rtc.ice_servers
+    assert (server.urls, server.secret) == (("turn:127.0.0.1:3478",), "hidden")
+    assert (rtc.advertise, rtc.udp_port) == (("203.0.113.5", "10.0.0.5"), 8080)
+
+
+def test_the_ports_that_compose_names_are_those_that_the_relay_has() -> None:
+    settings = (DEPLOY / "coturn" / "turnserver.conf").read_text()
+    (least,) = re.findall(r"^min-port=(\d+)$", settings, re.MULTILINE)
+    (most,) = re.findall(r"^max-port=(\d+)$", settings, re.MULTILINE)
+    assert f"{least}-{most}" in (DEPLOY / "compose.yaml").read_text()
+    assert "use-auth-secret" in settings.splitlines()
+    assert "allow-loopback-peers" not in settings
 
 
 def test_the_image_and_the_extra_have_the_same_release() -> None:

@@ -65,7 +65,7 @@ relay() {
     command -v turnserver >/dev/null && return
     debian coturn turnserver
     if command -v turnserver >/dev/null && command -v systemctl >/dev/null; then
-        root=$([ "$(id -u)" = 0 ] || echo sudo)
+        root=$([ "$(id -u)" = 0 ] || echo sudo -n)
         $root systemctl disable --now coturn >/dev/null 2>&1 || true
     fi
 }

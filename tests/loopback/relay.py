@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,8 +14,6 @@ from visavis.config import IceServer
 
 SECRET = "a secret of the tests"
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "coturn" / "turnserver.conf"
-
-needs_coturn = pytest.mark.skipif(shutil.which("turnserver") is None, reason="coturn is not installed")
 
 
 @dataclass(frozen=True)
