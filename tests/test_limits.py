@@ -209,3 +209,78 @@ def test_places_are_free_that_nobody_has_or_waits_for() -> None:
         assert ticket is not None
         places.leave(ticket)
     assert places.free == 1
+
+
+# Places shared with other processes.
+
+
+class FakePool:
+    """A pool as one process sees it."""
+
+    def __init__(self, places: int, seats: int) -> None:
+        self.places = places
+        self.seats = seats
+        self.crowded = False
+
+    def free(self) -> int:
+        return 0 if self.crowded else self.places
+
+    def others_wait(self) -> bool:
+        return self.crowded
+
+    def take(self) -> bool:
+        self.places -= (taken := self.places > 0)
+        return taken
+
+    def give(self) -> None:
+        self.places += 1
+
+    def sit(self) -> bool:
+        self.seats -= (taken := self.seats > 0)
+        return taken
+
+    def stand(self) -> None:
+        self.seats += 1
+
+
+def test_a_shared_place_that_others_have_is_waited_for() -> None:
+    pool = FakePool(places=1, seats=2)
+    places = Places("gpu", 4, 4, pool)
+    assert places.shared
+    assert not Places("gpu", 4, 4).shared
+    first, second = places.enter(), places.enter()
+    assert first is not None
+    assert second is not None
+    assert (first.granted, second.granted, places.free) == (True, False, 0)
+    assert places.retry() == []
+    assert places.leave(first) == []  # it is nobody's now
+    assert places.retry() == [second]
+    assert (pool.places, pool.seats) == (0, 2)
+    places.leave(second)
+    assert (pool.places, places.free) == (1, 1)
+
+
+def test_who_comes_while_others_wait_elsewhere_waits_too() -> None:
+    pool = FakePool(places=1, seats=1)
+    pool.crowded = True
+    places = Places("gpu", 4, 4, pool)
+    ticket = places.enter()
+    assert ticket is not None
+    assert not ticket.granted
+    assert places.enter() is None  # the seats of all are taken
+    places.leave(ticket)
+    assert pool.seats == 1
+
+
+def test_a_place_that_comes_back_is_had_by_trying() -> None:
+    places = Places("gpu", 2, 4, FakePool(places=4, seats=4))
+    tickets = [places.enter() for _ in range(3)]
+    first = tickets[0]
+    assert first is not None
+    assert places.note_out_of_memory(first)
+    places.leave(first)
+    assert places.retry() == []
+    for _ in range(15):
+        assert places.note_success() == []
+    assert places.note_success() == []
+    assert places.retry() == [tickets[2]]

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from switchboard import CALLS_URL, KEY, OFFER, SDP, Switchboard, raw_request, until
-from visavis.app import build_app
+from visavis.app import CALLS, build_app
 from visavis.config import Config, ServerConfig
 from visavis.errors import ConfigError
 from visavis.serving import run_server
@@ -22,7 +22,7 @@ async def running(board: Switchboard, **server: Any) -> AsyncIterator[tuple[str,
     config = Config(server=ServerConfig(port=0, **server))
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     app = build_app(config, board.open, board.ready)
-    server_task = asyncio.create_task(run_server(app, config.server, address.set_result))
+    server_task = asyncio.create_task(run_server(app, app[CALLS], config.server, address.set_result))
     try:
         yield await address, server_task
     finally:
@@ -79,7 +79,7 @@ async def test_a_port_in_use_is_an_error_that_says_what_to_do() -> None:
         config = Config(server=ServerConfig(port=taken.getsockname()[1]))
         app = build_app(config, board.open, board.ready)
         with pytest.raises(ConfigError, match=r"in use.*another port"):
-            await run_server(app, config.server, print)
+            await run_server(app, app[CALLS], config.server, print)
 
 
 async def test_a_host_that_is_not_here_is_an_error_that_says_so() -> None:
@@ -87,7 +87,7 @@ async def test_a_host_that_is_not_here_is_an_error_that_says_so() -> None:
     config = Config(server=ServerConfig(host="192.0.2.1", keys=(KEY,)))
     app = build_app(config, board.open, board.ready)
     with pytest.raises(ConfigError, match=r"server\.host"):
-        await run_server(app, config.server, print)
+        await run_server(app, app[CALLS], config.server, print)
 
 
 async def test_the_log_has_a_line_a_request_and_no_secret(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ from .config import Config
 from .errors import VisavisError
 from .heap import restart_on_huge_pages
 from .local import models_cli
+from .logs import set_up_logging
 from .settings import load
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="run the server")
     serve.add_argument("--host", help="address to listen on; beyond loopback a key is needed")
     serve.add_argument("--port", type=int)
+    serve.add_argument("--workers", type=_count, metavar="N", help="processes that carry calls")
     serve.add_argument("--engine", choices=("local", "vllm", "dashscope", "scripted"))
     serve.add_argument("--engine-url", help="base URL of vLLM-Omni")
 
@@ -77,12 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     if argv is None and arguments.command == "serve":
         restart_on_huge_pages()
-    logging.basicConfig(
-        level=logging.DEBUG if arguments.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    for chatty in ("aioice", "aiortc", "aiohttp.access"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    set_up_logging(logging.DEBUG if arguments.verbose else logging.INFO)
     try:
         return _COMMANDS[arguments.command](arguments)
     except VisavisError as error:
@@ -96,6 +93,7 @@ def _settings(arguments: argparse.Namespace) -> Config:
     flags = {
         "server.host": getattr(arguments, "host", None),
         "server.port": getattr(arguments, "port", None),
+        "server.workers": getattr(arguments, "workers", None),
         "engine.name": "vllm" if getattr(arguments, "examined", None) else getattr(arguments, "engine", None),
         "engine.url": getattr(arguments, "engine_url", None) or getattr(arguments, "examined", None),
     }
@@ -105,9 +103,14 @@ def _settings(arguments: argparse.Namespace) -> Config:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from .wiring import serve
+    config = _settings(arguments)
+    if config.server.workers > 1:
+        from . import service
 
-    return _run(serve(_settings(arguments)))
+        return _run(service.serve(config, lambda: _settings(arguments)))
+    from . import wiring
+
+    return _run(wiring.serve(config))
 
 
 def _call(arguments: argparse.Namespace) -> int:

@@ -42,13 +42,20 @@ class Calls:
     """Registry and supervisor.
 
     `answer_s` bounds how long an offer may take to be answered, `close_s` how long a call may take to close
-    its connection once it was told to.
+    its connection once it was told to. `ended` is told the id of each call that was answered and is over.
     """
 
-    def __init__(self, max_calls: int, answer_s: float, close_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        max_calls: int,
+        answer_s: float,
+        close_s: float = 3.0,
+        ended: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._max_calls = max_calls
         self._answer_s = answer_s
         self._close_s = close_s
+        self._ended = ended
         self._live: dict[str, _Live] = {}
         self._closing = False
 
@@ -103,6 +110,11 @@ class Calls:
         for call_id, live in list(self._live.items()):
             self._hang_up(call_id, live.call, reason)
 
+    async def retire(self, seconds: float) -> None:
+        """Admit no more and wait for the calls to finish, without telling them."""
+        self._closing = True
+        await self._wait(seconds)
+
     async def drain(self, seconds: float) -> None:
         """Admit no more, tell the callers, wait for them to finish, then end what is left."""
         self._closing = True
@@ -154,6 +166,8 @@ class Calls:
 
     def _forget(self, call_id: str, answer: asyncio.Future[str], task: asyncio.Task[None]) -> None:
         del self._live[call_id]
+        if answer.done() and not answer.cancelled() and answer.exception() is None:
+            self._ended(call_id)
         if not answer.done():
             # Cancelled while it was answered: the waiting request must not wait for ever.
             answer.set_exception(

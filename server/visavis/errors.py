@@ -12,6 +12,9 @@ VisavisError
     └── EngineLost       unreachable, died, broke the stream or went silent
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class VisavisError(Exception):
     """Base of all errors of this package. The message is a sentence a person can act on."""
@@ -76,3 +79,15 @@ class EngineBusy(EngineError):
 
 class EngineLost(EngineError):
     code = "engine_lost"
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Turn a task group's group of our errors into the first of them."""
+    try:
+        yield
+    except* VisavisError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None

@@ -10,15 +10,14 @@ The node may hold hyphens of its own; worker and random cannot, so they are read
 import re
 from dataclasses import dataclass
 
-NODE = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?)?")
+_NAME = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
+NODE = re.compile(rf"(?:{_NAME})?")
 "What `server.node` may be: empty, or a label as in a host name (RFC 1123), up to 32 characters."
 
 RANDOM_BYTES = 12
 "Of chance in an id: where there is no key it alone gives the right to end the call."
 
-_CALL_ID = re.compile(
-    rf"rtc_(?:(?:({NODE.pattern})-)?(\d{{1,9}})-)?([0-9a-f]{{{2 * RANDOM_BYTES}}})", re.ASCII
-)
+_CALL_ID = re.compile(rf"rtc_(?:(?:({_NAME})-)?(\d{{1,9}})-)?([0-9a-f]{{{2 * RANDOM_BYTES}}})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,13 +79,18 @@ class Placement:
         if (desk := self._desks.get(number)) is not None:
             desk.load = load
 
-    def choose(self) -> int | None:
-        """Return the worker that takes the next call, None if none does.
+    def is_placing(self, number: int) -> bool:
+        """Tell whether a worker is being asked to open a call."""
+        desk = self._desks.get(number)
+        return desk is not None and desk.placing > 0
+
+    def choose(self, besides: int | None = None) -> int | None:
+        """Return the worker that takes the next call, never `besides`; None if none does.
 
         The one with the fewest calls: calls cost much the same, and load is old news when many come at once.
         Among equals, the one whose event loop is the most punctual, then the one that computes least.
         """
-        admitting = [desk for desk in self._desks.values() if desk.admits]
+        admitting = [desk for desk in self._desks.values() if desk.admits and desk.number != besides]
         if not admitting:
             return None
         return min(admitting, key=lambda d: (d.calls, d.load.lag_ms, d.load.cpu, d.number)).number

@@ -1,60 +1,45 @@
 """From settings to a running server: the one place that knows all parts."""
 
 import asyncio
-import logging
-import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-from .app import build_app
+from .app import CALLS, OpenCall, build_app
 from .config import Config, SessionConfig
 from .conversation import Conversation
 from .ear import caller_ear
 from .engine import Engine
 from .engine.hearing import HearingEngine
-from .engine.helper import Helper
-from .engine.open import HELPED, open_engines, settings_of
-from .errors import VisavisError
+from .engine.open import opened_engine
+from .errors import unwrapped
 from .heap import settle
-from .local import models
-from .local.helping import available, help_out, settled
-from .local.parts import Parts, wanted
-from .local.supervisor import Supervisor
+from .lines import Lines
+from .local.running import rehearsal, running_parts
+from .pulse import watch_gpus
 from .repertoire import Repertoire
-from .serving import run_server
+from .serving import run_server, say_when_ready
 from .session import Session
 from .smart_turn import SmartTurn, find_smart_turn
 from .trace import CallTrace
 from .vad import SileroPool
 
-logger = logging.getLogger(__name__)
-
-_UNREACHED_S = 5.0
-"After which it is said that no engine answers."
-
 
 async def serve(config: Config) -> None:
-    """Serve until a signal. Raises VisavisError for whatever makes that impossible."""
-    pool = SileroPool()
-    pool.warm()
-    # What a setting makes impossible is told now rather than to the first caller.
-    Conversation(config.conversation, caller_ear(config.conversation, pool), "check")
-    with _unwrapped():
-        await _serve(config, pool)
+    """Serve until a signal, calls and all in this process.
+
+    Raises VisavisError for whatever makes that impossible.
+    """
+    with unwrapped():
+        await _serve(config)
 
 
-async def _serve(config: Config, pool: SileroPool) -> None:
+async def _serve(config: Config) -> None:
     repertoire = Repertoire(config.conversation)
-    smart_turn = config.conversation.turns.smart_turn
-    judge = None if smart_turn is None else SmartTurn(find_smart_turn(smart_turn)).judge
-    async with running_engine(config, wait=False, repertoire=repertoire) as engine:
-        ears = engine if isinstance(engine, HearingEngine) else None
-
-        def open_call(call_id: str, settings: SessionConfig) -> Session:
-            ear = caller_ear(config.conversation, pool)
-            trace = CallTrace(config.trace, call_id)
-            return Session(call_id, config, settings, engine, ear, trace, repertoire.lines, ears, judge)
-
+    async with (
+        running_engine(config, wait=False, repertoire=repertoire) as engine,
+        making_calls(config, engine, lambda: repertoire.lines) as open_call,
+        asyncio.TaskGroup() as tasks,
+    ):
         app = build_app(config, open_call, engine.ready)
         listening = asyncio.Event()
 
@@ -63,12 +48,32 @@ async def _serve(config: Config, pool: SileroPool) -> None:
             print(f"Visavis is at {address}", flush=True)
             listening.set()
 
-        async with asyncio.TaskGroup() as tasks:
-            warming = tasks.create_task(
-                _say_when_ready(engine, listening, remote=config.engine.name != "local")
-            )
-            await run_server(app, config.server, announce)
-            warming.cancel()
+        watching_ = [
+            tasks.create_task(say_when_ready(engine.ready, listening, remote=config.engine.name != "local")),
+            tasks.create_task(watch_gpus()),
+        ]
+        await run_server(app, app[CALLS], config.server, announce)
+        for task in watching_:
+            task.cancel()
+
+
+@asynccontextmanager
+async def making_calls(config: Config, engine: Engine, lines: Callable[[], Lines]) -> AsyncIterator[OpenCall]:
+    """Give what makes a call of this process; `lines` is asked for each. Raises ConfigError."""
+    pool = SileroPool()
+    pool.warm()
+    # What a setting makes impossible is told now rather than to the first caller.
+    Conversation(config.conversation, caller_ear(config.conversation, pool), "check")
+    smart_turn = config.conversation.turns.smart_turn
+    judge = None if smart_turn is None else SmartTurn(find_smart_turn(smart_turn)).judge
+    ears = engine if isinstance(engine, HearingEngine) else None
+
+    def open_call(call_id: str, settings: SessionConfig) -> Session:
+        ear = caller_ear(config.conversation, pool)
+        trace = CallTrace(config.trace, call_id)
+        return Session(call_id, config, settings, engine, ear, trace, lines(), ears, judge)
+
+    yield open_call
 
 
 @asynccontextmanager
@@ -81,74 +86,15 @@ async def running_engine(
     the embedded voice as soon as it is there. Raises VisavisError if the embedded engine is one of them and
     cannot be started, then or later. Its voice and ears alone are done without if they must be.
     """
-    parts = wanted(config)
-    answers = "mind" in parts
-    if answers:
-        for name in models.needed(config.local, parts):
-            models.resolve(name, models.cache_dir(config.local.cache_dir, os.environ))
-    else:
-        parts = available(config.local, parts)
-    if repertoire is not None and "voice" not in parts:
-        repertoire.do_without()
-    if not parts:
-        async with aclosing(open_engines(config)) as alone:
-            yield alone
-        return
-    supervisor = Supervisor(config.local, parts=parts)
-    async with aclosing(Helper(str(supervisor.socket))) as helper:
-        engine = _assisted(config, supervisor.url, helper, parts)
-        with _unwrapped():
-            async with asyncio.TaskGroup() as tasks:
-                living = tasks.create_task(supervisor.run() if answers else help_out(supervisor, parts))
-                speaking = tasks.create_task(_rehearse(repertoire, config, supervisor, helper))
-                if wait:
-                    await settled(supervisor, living)
-                try:
-                    yield engine
-                finally:
-                    speaking.cancel()
-                    await engine.aclose()
-                    await supervisor.aclose()
-
-
-async def _rehearse(
-    repertoire: Repertoire | None, config: Config, supervisor: Supervisor, helper: Helper
-) -> None:
-    """Have the embedded voice, once it is there, say what has no sound yet."""
-    if repertoire is not None and repertoire.unspoken:
-        await supervisor.wait_ready()
-        await repertoire.speak(helper, config.local.language)
-
-
-def _assisted(config: Config, local_url: str, helper: Helper, parts: Parts) -> Engine:
-    """Open the engines with what there is of voice and ears beside them."""
-    engine = open_engines(config, local_url, helper if "voice" in parts else None)
-    deaf = any(settings.name in HELPED and settings.embedded_ears for settings in settings_of(config))
-    return HearingEngine(engine, helper, transcribes=deaf) if "ears" in parts else engine
-
-
-async def _say_when_ready(engine: Engine, listening: asyncio.Event, *, remote: bool) -> None:
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    await listening.wait()
-    told = not remote  # the embedded engine tells of itself
-    while not await engine.ready():
-        if not told and loop.time() > began + _UNREACHED_S:
-            told = True
-            logger.warning(
-                "no engine answers yet, calls are refused: check engine.url (visavis doctor --engine URL)"
-            )
-        await asyncio.sleep(0.2)
-    print(f"The engine is warm after {loop.time() - began:.1f} s: open the page and talk.", flush=True)
-
-
-@contextmanager
-def _unwrapped() -> Iterator[None]:
-    """Turn a task group's group of our errors into the first of them."""
-    try:
-        yield
-    except* VisavisError as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None
+    with unwrapped():
+        async with (
+            running_parts(config, wait=wait) as running,
+            opened_engine(config, None if running is None else running.embedded) as engine,
+            asyncio.TaskGroup() as tasks,
+        ):
+            speaking: asyncio.Task[None] | None = None
+            if repertoire is not None and (speech := rehearsal(running, repertoire, config.local.language)):
+                speaking = tasks.create_task(speech)
+            yield engine
+            if speaking is not None:
+                speaking.cancel()

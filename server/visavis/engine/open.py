@@ -1,15 +1,19 @@
 """Which engines the configuration names, each by itself and all of them as one."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 from ..config import Config, EngineConfig, FusionConfig
 from ..errors import ConfigError
+from ..local.running import Embedded
 from . import Engine
 from .dashscope import KEY_VARIABLE, DashscopeEngine
+from .hearing import HearingEngine
+from .helper import Helper
 from .pool import LockPool
 from .router import Entry, RouterEngine
 from .scripted import ScriptedEngine
@@ -67,6 +71,28 @@ def open_engines(
         entries.append(Entry(label, engine, places, queue, looks_ahead=clips, pool=pool))
     candidate = entries.pop() if config.candidate is not None else None
     return RouterEngine(entries, candidate, config.router)
+
+
+@asynccontextmanager
+async def opened_engine(
+    config: Config, embedded: Embedded | None, pools: Path | None = None
+) -> AsyncIterator[Engine]:
+    """Open the configured engines as one, with what runs of the embedded one for voice and ears beside them.
+
+    `pools` is the folder by which several processes share their limits. Raises ConfigError.
+    """
+    if embedded is None:
+        async with aclosing(open_engines(config, pools=pools)) as alone:
+            yield alone
+        return
+    async with aclosing(Helper(str(embedded.socket))) as helper:
+        voice = helper if "voice" in embedded.parts else None
+        engine: Engine = open_engines(config, embedded.url, voice, pools)
+        if "ears" in embedded.parts:
+            deaf = any(settings.name in HELPED and settings.embedded_ears for settings in settings_of(config))
+            engine = HearingEngine(engine, helper, transcribes=deaf)
+        async with aclosing(engine):
+            yield engine
 
 
 def settings_of(config: Config) -> Iterator[EngineConfig]:

@@ -50,7 +50,7 @@ class Supervisor:
         self._config = config
         self._parts = parts
         self._command = tuple(command) or (sys.executable, "-m", "visavis.local")
-        self._dir = _place() / f"visavis-{os.getpid()}-{os.urandom(8).hex()}"
+        self._dir = place() / f"visavis-{os.getpid()}-{os.urandom(8).hex()}"
         self._closing = asyncio.Event()
         self._ready = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
@@ -245,7 +245,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _place() -> Path:
+def place() -> Path:
     """Return where temporary files go, unless its name is too long for sockets within it."""
     usual = tempfile.gettempdir()
     return Path(usual if len(os.fsencode(usual)) <= _MAX_PLACE else "/tmp")  # noqa: S108 - 0700 folders within

@@ -1,0 +1,150 @@
+"""The call resource where others carry the calls: requests are passed on to them, answers back.
+
+What opens a call goes to the worker with the fewest, what is for a call to the worker that its id names.
+"""
+
+import logging
+
+import aiohttp
+from aiohttp import hdrs, web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from .app import call_routes
+from .config import Config
+from .errors import SignallingError
+from .fleet import Fleet
+from .ids import read_call_id
+from .middleware import read_body
+from .placement import Placement
+from .status import Status
+
+logger = logging.getLogger(__name__)
+
+_KEPT_BACK = frozenset(
+    {
+        # Of one connection alone (RFC 9110, 7.6.1).
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        # Written anew for a body that was read whole.
+        "content-length",
+        "content-encoding",
+        "accept-encoding",
+        "host",
+        "date",
+        "server",
+    }
+)
+"Headers that are not passed on, in either direction."
+
+_ANSWER_S = 10.0
+"What a worker may need for a request beside the opening of a call."
+
+
+class Front:
+    """Passes requests on to workers."""
+
+    def __init__(self, config: Config, fleet: Fleet, placement: Placement, status: Status) -> None:
+        self.config = config
+        "The settings of the moment."
+        self._fleet = fleet
+        self._placement = placement
+        self._status = status
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        return call_routes(self.create, self.end)
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        self._check_room()
+        await self._status.check_ready()
+        body = await read_body(request)
+        number: int | None = None
+        while True:
+            self._check_room()
+            number = self._placement.choose(besides=number)
+            if number is None:
+                raise SignallingError(
+                    503, "The server cannot take the call now.", code="no_worker", retry_after_s=1
+                )
+            try:
+                response = await self._place(number, request, body)
+            except aiohttp.ClientError as error:
+                # It died meanwhile. The caller knows nothing of it yet: another one takes the call.
+                logger.warning("worker %d opens no call: %s", number, error or type(error).__name__)
+                continue
+            return response
+
+    async def end(self, request: web.Request) -> web.StreamResponse:
+        call_id = read_call_id(request.match_info["call_id"])
+        if call_id is None or call_id.worker is None or call_id.node != self.config.server.node:
+            raise _no_such_call()
+        if self._placement.is_lost(call_id.worker):
+            raise _call_lost()
+        try:
+            return await self._pass_on(call_id.worker, request, await read_body(request))
+        except aiohttp.ClientError as error:
+            raise _call_lost() from error
+
+    def _check_room(self) -> None:
+        """Raise SignallingError (503) if no call can be added now."""
+        if self._fleet.closing:
+            raise SignallingError(503, "The server is shutting down.", code="shutting_down", retry_after_s=10)
+        if len(self._placement) >= self.config.server.max_calls:
+            raise SignallingError(
+                503, "All lines are busy; try again in a moment.", code="server_busy", retry_after_s=5
+            )
+
+    async def _place(self, number: int, request: web.Request, body: bytes) -> web.StreamResponse:
+        """Have a worker open a call, and keep the books about it."""
+        opened: str | None = None
+        self._placement.begin(number)
+        try:
+            response = await self._pass_on(number, request, body)
+            if response.status == 201:
+                opened = response.headers[hdrs.LOCATION].rpartition("/")[2]
+        finally:
+            if opened is None:
+                self._placement.refused(number)
+            else:
+                self._placement.opened(number, opened)
+            self._fleet.note_placed(number)
+        return response
+
+    async def _pass_on(self, number: int, request: web.Request, body: bytes) -> web.StreamResponse:
+        """Pass a request on and its answer back. Raises SignallingError, and aiohttp's if the worker dies."""
+        http = self._fleet.http(number)
+        if http is None:
+            raise _no_such_call()
+        timeout = aiohttp.ClientTimeout(total=self.config.rtc.connect_s + _ANSWER_S)
+        url = f"http://worker{request.rel_url.raw_path_qs}"
+        async with http.request(
+            request.method, url, data=body, headers=_passed(request.headers), timeout=timeout
+        ) as answer:
+            return web.Response(
+                status=answer.status, body=await answer.read(), headers=_passed(answer.headers)
+            )
+
+
+def _passed(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    named = {name.strip().lower() for name in headers.get(hdrs.CONNECTION, "").split(",")}
+    return CIMultiDict(
+        (name, value)
+        for name, value in headers.items()
+        if name.lower() not in _KEPT_BACK and name.lower() not in named
+    )
+
+
+def _no_such_call() -> SignallingError:
+    return SignallingError(404, "There is no such call.", code="call_not_found", param="call_id")
+
+
+def _call_lost() -> SignallingError:
+    return SignallingError(
+        410, "The call was lost with the process that carried it: call again.", code="call_lost"
+    )
