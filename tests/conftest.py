@@ -1,7 +1,7 @@
 """What tests share: markers that skip by name what this machine cannot run, and speech.
 
 With VISAVIS_ALL_TESTS=1, as in CI, a test that would be skipped so fails instead, unless it lacks the
-recordings, which cannot be had by installing something.
+recordings or IPv6, which cannot be had by installing something.
 """
 
 import functools

