@@ -24,7 +24,7 @@ from .frames import Frame
 from .local import models
 from .local.helping import missing as lacks
 from .local.parts import wanted
-from .rtc import Media
+from .rtc import OutgoingPeer, Peer
 from .rtc.lean.port import MediaPort
 from .wiring import running_engine
 
