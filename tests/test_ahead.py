@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 
 from sim import SILENCE, UNHURRIED, VOICE, LevelEar, Reply, Sim
 from visavis import events as ev
-from visavis import session as session_module
 from visavis.actions import CancelResponse, SendAhead, StartResponse, StopAhead
 from visavis.ahead import PLACE, OpenTurn, pieces
 from visavis.audio import RATE, Pcm
@@ -29,6 +29,7 @@ from visavis.engine import AudioPart, Delta, Engine, FramesPart, Message, Reques
 from visavis.errors import EngineBusy
 from visavis.frames import Frame, FrameSampler
 from visavis.fusion import Fuser, FusionConfig
+from visavis.rtc import PeerStats
 from visavis.session import Session
 from visavis.trace import CallTrace
 
@@ -287,8 +288,10 @@ class NobodyThere:
 
     def send_message(self, text: str) -> None: ...
 
-    def counts(self) -> dict[str, int]:
-        return {}
+    def want_video(self, fps: float) -> None: ...
+
+    def stats(self) -> PeerStats:
+        return PeerStats()
 
     async def aclose(self) -> None: ...
 
@@ -323,10 +326,10 @@ async def calling(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[..., Awaitable[None]]]:
     """A call; gives what speaks, or is silent, for some seconds, all at once."""
-    monkeypatch.setattr(session_module, "Peer", NobodyThere)
     conversation = replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0))
     config = Config(engine=EngineConfig(name="vllm"), conversation=conversation)
-    session = Session("call", config, SessionConfig(), engine, LevelEar(), CallTrace(config.trace, "call"))
+    trace, media = CallTrace(config.trace, "call"), SimpleNamespace(peer=NobodyThere)
+    session = Session("call", config, SessionConfig(), engine, LevelEar(), trace, media=media)
     running = asyncio.create_task(session.run())
     at = 0
 

@@ -7,6 +7,7 @@ from aiortc.mediastreams import MediaStreamError
 
 from visavis.audio import BLOCK, Pcm
 from visavis.codecs import OpusDecoder
+from visavis.config import RtcConfig
 from visavis.rtc.audio import BEAT_S, MAX_LATE_S, AudioOutput
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ async def beats(output: AudioOutput, count: int) -> list[tuple[float, int]]:
 
 async def test_blocks_go_out_on_absolute_deadlines() -> None:
     output = AudioOutput(silence)
-    output.use("opus")
+    output.use("opus", RtcConfig())
     start = asyncio.get_running_loop().time()
     _, *rest = await beats(output, 26)
     for number, (at, position) in enumerate(rest, 1):
@@ -54,7 +55,7 @@ async def test_a_short_stall_is_made_up_and_a_long_one_skipped(
     monkeypatch.setattr(loop, "time", lambda: now)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     output = AudioOutput(silence)
-    output.use("opus")
+    output.use("opus", RtcConfig())
     before = await beats(output, 5)
     now += stall_s
     after = await beats(output, 30)
@@ -69,7 +70,7 @@ async def test_a_short_stall_is_made_up_and_a_long_one_skipped(
 async def test_what_is_pulled_is_what_is_sent() -> None:
     tone = np.rint(8_000 * np.sin(2 * np.pi * 500 * np.arange(BLOCK) / 24_000)).astype(np.int16)
     output, decoder = AudioOutput(lambda: tone), OpusDecoder()
-    output.use("opus")
+    output.use("opus", RtcConfig())
     for _ in range(4):
         packet = await output.recv()
         assert isinstance(packet, av.Packet)
@@ -79,7 +80,7 @@ async def test_what_is_pulled_is_what_is_sent() -> None:
 
 async def test_another_codec_is_left_to_aiortc() -> None:
     output = AudioOutput(silence)
-    output.use("PCMU")
+    output.use("PCMU", RtcConfig())
     await output.recv()
     frame = await output.recv()
     assert isinstance(frame, av.AudioFrame)

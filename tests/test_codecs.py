@@ -19,6 +19,7 @@ from visavis.codecs import (
     libopus,
     opus_duration,
 )
+from visavis.config import RtcConfig
 
 
 def speech(blocks: int) -> Pcm:
@@ -30,7 +31,7 @@ def speech(blocks: int) -> Pcm:
 
 
 def packets(pcm: Pcm) -> list[bytes]:
-    encoder = OpusEncoder()
+    encoder = OpusEncoder(RtcConfig())
     return [encoder.encode(block) for block in np.split(pcm, len(pcm) // BLOCK)]
 
 
@@ -151,7 +152,7 @@ def test_an_unknown_codec_is_refused() -> None:
 
 def test_a_block_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="480 samples, not 479"):
-        OpusEncoder().encode(np.zeros(479, np.int16))
+        OpusEncoder(RtcConfig()).encode(np.zeros(479, np.int16))
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def test_without_libopus_pyav_decodes() -> None:
     assert libopus() is None
     assert isinstance(decoder_for("opus"), AvOpusDecoder)
     with pytest.raises(RuntimeError, match="libopus"):
-        OpusEncoder()
+        OpusEncoder(RtcConfig())
 
 
 def test_with_libopus_it_decodes() -> None:

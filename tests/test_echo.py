@@ -10,7 +10,7 @@ from noises import at_level, echo_of, hiss, mix, music, room
 
 from visavis.audio import BLOCK, RATE, Pcm, decode_wav, resample
 from visavis.codecs import OpusDecoder, OpusEncoder
-from visavis.config import TurnConfig, TurnDetection, VadConfig
+from visavis.config import RtcConfig, TurnConfig, TurnDetection, VadConfig
 from visavis.echo import EchoJudge, suppress
 from visavis.turns import SpeechStarted, TurnDetector
 from visavis.vad import GatedVad, SileroPool
@@ -243,7 +243,7 @@ def talk(say: Callable[..., Pcm], seed: int) -> Pcm:
 
 
 def through_opus(pcm: Pcm) -> Pcm:
-    encoder, decoder = OpusEncoder(), OpusDecoder()
+    encoder, decoder = OpusEncoder(RtcConfig()), OpusDecoder()
     return np.concatenate([decoder.decode(encoder.encode(block)) for block in blocks(pcm)])
 
 

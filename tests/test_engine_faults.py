@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,12 @@ from engine_wire import (
     sound,
     until,
 )
-from visavis import session as session_module
 from visavis.audio import RATE
 from visavis.config import Config, EngineConfig, SessionConfig, TraceConfig
 from visavis.ear import Sound
 from visavis.engine.vllm import VllmEngine
 from visavis.lines import Line, Lines
+from visavis.rtc import PeerStats
 from visavis.session import Session
 from visavis.trace import CallTrace
 
@@ -57,8 +58,10 @@ class Caller:
     def send_message(self, text: str) -> None:
         self.told.append(json.loads(text))
 
-    def counts(self) -> dict[str, int]:
-        return {}
+    def want_video(self, fps: float) -> None: ...
+
+    def stats(self) -> PeerStats:
+        return PeerStats()
 
     async def aclose(self) -> None:
         pass
@@ -116,12 +119,13 @@ async def calling(
     play: Play, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> AsyncIterator[tuple[Call, Server]]:
     """A call to an engine that is played so."""
-    monkeypatch.setattr(session_module, "Peer", Caller)
     async with serving(play, folder / "s") as server:
         config = Config(engine=EngineConfig(name="vllm", url=server.url), trace=TraceConfig(folder))
         engine = VllmEngine(config.engine)
         trace = CallTrace(config.trace, "rtc_1")
-        session = Session("rtc_1", config, SessionConfig(), engine, NoVoice(), trace, Lines(apology=SORRY))
+        media = SimpleNamespace(peer=Caller)
+        lines = Lines(apology=SORRY)
+        session = Session("rtc_1", config, SessionConfig(), engine, NoVoice(), trace, lines, media=media)
         caller = session._peer
         assert isinstance(caller, Caller)
         running = asyncio.create_task(session.run())

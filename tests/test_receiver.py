@@ -1,7 +1,7 @@
 import numpy as np
 
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
-from visavis.codecs import OpusEncoder
+from visavis.codecs import OpusEncoder, decoder_for
 from visavis.config import RtcConfig
 from visavis.jitter import PATIENCE_S
 from visavis.receiver import AudioReceiver
@@ -14,7 +14,7 @@ def tone(blocks: int) -> Pcm:
 
 
 def packets(blocks: int) -> list[bytes]:
-    encoder = OpusEncoder()
+    encoder = OpusEncoder(RtcConfig())
     return [encoder.encode(block) for block in np.split(tone(blocks), blocks)]
 
 
@@ -27,7 +27,7 @@ def drain(receiver: AudioReceiver) -> list[Pcm]:
 
 
 def test_every_packet_gives_its_block_at_once() -> None:
-    receiver = AudioReceiver("opus", RtcConfig())
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     for n, payload in enumerate(packets(20)):
         receiver.receive_packet(7, 65_530 + n & 0xFFFF, n * TICKS, payload, n * 0.02)
         (block,) = drain(receiver)
@@ -36,7 +36,7 @@ def test_every_packet_gives_its_block_at_once() -> None:
 
 
 def test_a_lost_packet_is_concealed_and_not_left_out() -> None:
-    receiver = AudioReceiver("opus", RtcConfig())
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     blocks: list[Pcm] = []
     for n, payload in enumerate(packets(20)):
         if n != 10:
@@ -48,7 +48,7 @@ def test_a_lost_packet_is_concealed_and_not_left_out() -> None:
 
 
 def test_a_packet_that_cannot_be_decoded_is_concealed() -> None:
-    receiver = AudioReceiver("opus", RtcConfig())
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     uneven = b"\xfb\x02\x01"  # two frames of equal length in one byte
     for n, payload in enumerate([*packets(10), uneven]):
         receiver.receive_packet(7, n, n * TICKS, payload, n * 0.02)
@@ -56,14 +56,14 @@ def test_a_packet_that_cannot_be_decoded_is_concealed() -> None:
 
 
 def test_packets_of_other_lengths_are_cut_into_blocks() -> None:
-    receiver = AudioReceiver("PCMU", RtcConfig())
+    receiver = AudioReceiver(decoder_for("PCMU"), RtcConfig())
     for n in range(8):
         receiver.receive_packet(7, n, n * 80, b"\xff" * 80, n * 0.01)
     assert len(drain(receiver)) == 4
 
 
 def test_another_sender_is_followed_at_once() -> None:
-    receiver = AudioReceiver("opus", RtcConfig())
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     sent = packets(20)
     for n in range(10):
         receiver.receive_packet(7, n, n * TICKS, sent[n], n * 0.02)
@@ -73,7 +73,7 @@ def test_another_sender_is_followed_at_once() -> None:
 
 
 def test_silence_passes_when_nothing_comes() -> None:
-    receiver = AudioReceiver("opus", RtcConfig())
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     receiver.start(0.0)
     due = receiver.next_timeout()
     assert due == PATIENCE_S
@@ -85,7 +85,7 @@ def test_silence_passes_when_nothing_comes() -> None:
 
 
 def test_a_sender_may_catch_up_but_not_run_ahead_of_time() -> None:
-    receiver = AudioReceiver("opus", RtcConfig())
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     (payload,) = packets(1)
     heard = 0
     for n in range(400):  # the eight seconds that a stall has held back come at once
@@ -104,7 +104,7 @@ def test_a_sender_may_catch_up_but_not_run_ahead_of_time() -> None:
 
 
 def test_leaps_of_the_senders_clock_do_not_make_time_run_ahead() -> None:
-    receiver = AudioReceiver("opus", RtcConfig())
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     (payload,) = packets(1)
     for n in range(500):
         receiver.receive_packet(7, n, n * 90_000, payload, n * 0.02)
@@ -113,7 +113,7 @@ def test_leaps_of_the_senders_clock_do_not_make_time_run_ahead() -> None:
 
 
 def test_a_sender_whose_clock_is_a_little_fast_loses_nothing() -> None:
-    receiver = AudioReceiver("opus", RtcConfig())
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     (payload,) = packets(1)
     for n in range(25_000):
         receiver.receive_packet(7, n & 0xFFFF, n * TICKS, payload, n * 0.0195)

@@ -7,18 +7,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
 from sim import SILENCE, UNHURRIED, VOICE, LevelEar
-from visavis import session as session_module
 from visavis.audio import RATE, Pcm
 from visavis.config import Config, ConversationConfig, EngineConfig, SessionConfig
 from visavis.engine import AudioDelta, Delta, Request, TextDelta
 from visavis.errors import EngineBusy
 from visavis.metrics import COUNTED
+from visavis.rtc import PeerStats
 from visavis.session import Session
 from visavis.trace import CallTrace
 
@@ -35,8 +36,10 @@ class Peer:
     def send_message(self, text: str) -> None:
         self.told.append(json.loads(text)["type"])
 
-    def counts(self) -> dict[str, int]:
-        return {}
+    def want_video(self, fps: float) -> None: ...
+
+    def stats(self) -> PeerStats:
+        return PeerStats()
 
     async def aclose(self) -> None: ...
 
@@ -99,7 +102,6 @@ async def calling(
     ears: Ears | None = None,
     judge: Callable[[Pcm], float] | None = None,
 ) -> AsyncIterator[Call]:
-    monkeypatch.setattr(session_module, "Peer", Peer)
     monkeypatch.setattr(Peer, "told", [], raising=False)
     config = Config(engine=EngineConfig(name="vllm"), conversation=conversation)
     session = Session(
@@ -111,6 +113,7 @@ async def calling(
         CallTrace(config.trace, "call"),
         ears=ears,
         judge=judge,
+        media=SimpleNamespace(peer=Peer),
     )
     running = asyncio.create_task(session.run())
     try:

@@ -19,7 +19,7 @@ from .config import RtcConfig
 from .errors import CallError
 from .film import Film
 from .frames import Frame
-from .rtc import OutgoingPeer
+from .rtc import Media, OutgoingPeer
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,9 @@ async def call(
     asked = [load_question(path) for path in questions]
     caller = Caller()
     film = Film(video, _CAMERA_FPS) if video is not None else None
-    peer = OutgoingPeer(RtcConfig(), caller, film.next_picture if film else None, _CAMERA_FPS)
+    media = Media(RtcConfig())
+    await media.open()
+    peer = media.caller(caller, film.next_picture if film else None, _CAMERA_FPS)
     done: list[Turn] = []
     kept: list[Pcm] = []
     call_id = ""
@@ -224,6 +226,7 @@ async def call(
             if call_id:
                 await _hang_up(http, server, call_id)
             await peer.aclose()
+            await media.aclose()
             _write_results(call_id, done, kept, save, report)
     return 0 if all(turn.first_audio_ms is not None and turn.error is None for turn in done) else 1
 

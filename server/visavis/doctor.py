@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from .audio import BLOCK, RATE, Pcm, level_dbfs
-from .config import CameraConfig, Config, RtcConfig
+from .config import Config, RtcConfig
 from .engine import AudioDelta, Message, Request, TextDelta, TextPart
 from .engine.checks import engine_checks
 from .findings import Finding, report
@@ -24,7 +24,7 @@ from .frames import Frame
 from .local import models
 from .local.helping import missing as lacks
 from .local.parts import wanted
-from .rtc import OutgoingPeer, Peer
+from .rtc import Media
 from .rtc.lean.port import MediaPort
 from .wiring import running_engine
 
@@ -160,8 +160,9 @@ async def _voices(config: Config) -> Finding:
 
 async def _loopback_call(config: Config) -> Finding:
     ear, mouth = _Tone(), _Tone()
-    answerer = Peer(RtcConfig(), CameraConfig(), ear)
-    caller = OutgoingPeer(RtcConfig(), mouth)
+    media = Media(RtcConfig())
+    await media.open()
+    answerer, caller = media.peer(ear), media.caller(mouth)
     try:
         await caller.accept(await answerer.answer(await caller.offer()))
         async with asyncio.timeout(_LOOPBACK_S):
@@ -172,6 +173,7 @@ async def _loopback_call(config: Config) -> Finding:
     finally:
         await caller.aclose()
         await answerer.aclose()
+        await media.aclose()
     return Finding("sound went both ways")
 
 

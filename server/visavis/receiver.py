@@ -5,7 +5,7 @@ import logging
 import numpy as np
 
 from .audio import BLOCK, EMPTY, RATE, Pcm
-from .codecs import decoder_for
+from .codecs import Decoder
 from .config import RtcConfig
 from .jitter import Audio, Counts, JitterBuffer, Lost
 
@@ -25,9 +25,8 @@ class AudioReceiver:
     in which the caller sends nothing passes as silence.
     """
 
-    def __init__(self, codec: str, config: RtcConfig) -> None:
-        """`codec` as in SDP: opus, PCMU or PCMA. Raises ValueError for another."""
-        self._decoder = decoder_for(codec)
+    def __init__(self, decoder: Decoder, config: RtcConfig) -> None:
+        self._decoder = decoder
         self._buffer = JitterBuffer(
             self._decoder.duration,
             clock_rate=self._decoder.clock_rate,
@@ -42,6 +41,8 @@ class AudioReceiver:
         "`position` at `_paced_at`."
         self.position = 0
         "Samples handed out: the conversation's audio clock."
+        self.concealed = 0
+        "Samples made up for lost packets."
 
     @property
     def counts(self) -> Counts:
@@ -94,13 +95,18 @@ class AudioReceiver:
                         pieces.append(self._decoder.decode(payload))
                     except ValueError as error:
                         logger.debug("audio packet: %s", error)
-                        pieces.append(self._decoder.conceal(self._samples(ticks), None))
+                        pieces.append(self._conceal(ticks, None))
                 case Lost(ticks, following):
-                    pieces.append(self._decoder.conceal(self._samples(ticks), following))
+                    pieces.append(self._conceal(ticks, following))
                 case _:
                     pieces.append(np.zeros(self._samples(event.ticks), np.int16))
         if len(pieces) > 1:
             self._pending = np.concatenate(pieces)
+
+    def _conceal(self, ticks: int, following: bytes | None) -> Pcm:
+        samples = self._samples(ticks)
+        self.concealed += samples
+        return self._decoder.conceal(samples, following)
 
     def _samples(self, ticks: int) -> int:
         return ticks * RATE // self._decoder.clock_rate

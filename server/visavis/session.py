@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -34,7 +35,7 @@ from .history import History
 from .lines import NO_LINES, Lines
 from .metrics import COUNTED, TURN_TAKING
 from .protocol.realtime import RealtimeProtocol
-from .rtc import Peer
+from .rtc import Media
 from .trace import CallTrace
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Session:
         lines: Lines = NO_LINES,
         ears: Ears | None = None,
         judge: Judge | None = None,
+        *,
+        media: Media,
     ) -> None:
         self.call_id = call_id
         self._config = config
@@ -77,7 +80,7 @@ class Session:
         self._ear = ear
         self._conversation = Conversation(conversation, trace.listen_to(ear), call_id, lines)
         self._protocol = RealtimeProtocol(call_id, config.engine.model)
-        self._peer = Peer(config.rtc, config.conversation.camera, self)
+        self._peer = media.peer(self)
         self._loop = asyncio.get_running_loop()
         self._tasks: asyncio.TaskGroup | None = None
         self._responses: dict[int, asyncio.Task[None]] = {}
@@ -143,7 +146,8 @@ class Session:
             await self._peer.aclose()
             self._ear.reset()  # gives back what it borrowed
             await self._trace.aclose()
-            counts = " ".join(f"{name}={count}" for name, count in self._peer.counts().items() if count)
+            stats = asdict(self._peer.stats())
+            counts = " ".join(f"{name}={count}" for name, count in stats.items() if count)
             logger.info("%s: call over: %s; %s", self.call_id, self._reason or "cancelled", counts)
 
     def hang_up(self, reason: str) -> None:
@@ -255,6 +259,7 @@ class Session:
                     if self._judge is not None and (self._judging is None or self._judging.done()):
                         self._judging = self._tasks.create_task(self._have_judged(self._judge, action))
                 case WantVideo(fps):
+                    self._peer.want_video(fps)
                     self._send(ev.CameraWanted(fps))
                 case HangUp(reason):
                     self.hang_up(reason)

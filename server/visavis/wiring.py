@@ -18,6 +18,7 @@ from .local.running import rehearsal, running_parts
 from .pulse import watch_gpus
 from .repertoire import Repertoire
 from .serving import run_server, say_when_ready
+from .rtc import Media
 from .session import Session
 from .smart_turn import SmartTurn, find_smart_turn
 from .trace import CallTrace
@@ -68,12 +69,15 @@ async def making_calls(config: Config, engine: Engine, lines: Callable[[], Lines
     judge = None if smart_turn is None else SmartTurn(find_smart_turn(smart_turn)).judge
     ears = engine if isinstance(engine, HearingEngine) else None
 
-    def open_call(call_id: str, settings: SessionConfig) -> Session:
-        ear = caller_ear(config.conversation, pool)
-        trace = CallTrace(config.trace, call_id)
-        return Session(call_id, config, settings, engine, ear, trace, lines(), ears, judge)
+    async with Media(config.rtc, config.conversation.camera) as media:
 
-    yield open_call
+        def open_call(call_id: str, settings: SessionConfig) -> Session:
+            ear = caller_ear(config.conversation, pool)
+            trace = CallTrace(config.trace, call_id)
+            parts = (call_id, config, settings, engine, ear, trace, lines(), ears, judge)
+            return Session(*parts, media=media)
+
+        yield open_call
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from visavis.config import Config, RtcConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine import Delta, Engine, Request
 from visavis.frames import Frame
-from visavis.rtc import OutgoingPeer
+from visavis.rtc import Media, OutgoingPeer
 from visavis.session import Session
 from visavis.trace import CallTrace
 from visavis.vad import SileroPool
@@ -49,11 +49,14 @@ async def running_server(
     config: Config, engine: Engine, session: type[Session] = Session
 ) -> AsyncIterator[Server]:
     pool = SileroPool()
+    media = Media(config.rtc, config.conversation.camera)
+    await media.open()
     sessions: list[Session] = []
 
     def open_call(call_id: str, settings: SessionConfig) -> Session:
         ear = caller_ear(config.conversation, pool)
-        sessions.append(session(call_id, config, settings, engine, ear, CallTrace(config.trace, call_id)))
+        trace = CallTrace(config.trace, call_id)
+        sessions.append(session(call_id, config, settings, engine, ear, trace, media=media))
         return sessions[-1]
 
     app = build_app(config, open_call, engine.ready)
@@ -64,6 +67,7 @@ async def running_server(
         yield Server(f"http://127.0.0.1:{runner.addresses[0][1]}", app[CALLS], sessions)
     finally:
         await runner.cleanup()
+        await media.aclose()
 
 
 class Counted:
@@ -146,7 +150,9 @@ class Caller:
         fps: float = 12.0,
     ) -> None:
         self.ear = ear or Ear()
-        self.peer = OutgoingPeer(RtcConfig(), self.ear, film, fps)
+        self.peer: OutgoingPeer
+        self._media = Media(RtcConfig())
+        self._film = (film, fps)
         self._url = url
         self._http = http
         self.call_id = ""
@@ -156,6 +162,8 @@ class Caller:
         return self
 
     async def connect(self) -> None:
+        await self._media.open()
+        self.peer = self._media.caller(self.ear, *self._film)
         url = f"{self._url}/v1/realtime/calls"
         headers = {"Content-Type": "application/sdp"}
         async with self._http.post(url, data=await self.peer.offer(), headers=headers) as response:
@@ -166,6 +174,7 @@ class Caller:
 
     async def __aexit__(self, *_: object) -> None:
         await self.peer.aclose()
+        await self._media.aclose()
 
     def send(self, event: dict[str, Any]) -> None:
         self.peer.send_message(json.dumps(event))

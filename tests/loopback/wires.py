@@ -13,9 +13,9 @@ import pytest
 from aiortc import RTCPeerConnection, RTCSessionDescription
 
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
-from visavis.config import CameraConfig, RtcConfig
+from visavis.config import RtcConfig
 from visavis.frames import Frame
-from visavis.rtc import CloseReason, OutgoingPeer, Peer
+from visavis.rtc import CloseReason, Media, OutgoingPeer, Peer
 
 LOUD_DBFS = -30
 
@@ -80,7 +80,7 @@ class Handler:
 
 @dataclass
 class Metronome(Handler):
-    """Strikes every half second, and knows when; hears another's strikes."""
+    """Strikes every half second, and knows when; hears another's strikes. It hums between them."""
 
     struck: list[float] = field(default_factory=list)
     heard: list[float] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Metronome(Handler):
     def pull_audio(self) -> Pcm:
         self.pulled += 1
         if self.pulled % 25:
-            return np.zeros(BLOCK, np.int16)
+            return np.random.default_rng(self.pulled).integers(-50, 50, BLOCK, np.int16)
         self.struck.append(asyncio.get_running_loop().time())
         return np.rint(8_000 * np.sin(2 * np.pi * 500 * np.arange(BLOCK) / RATE)).astype(np.int16)
 
@@ -121,15 +121,15 @@ async def call(
     caller: Handler, callee: Handler, config: RtcConfig | None = None, **camera: Any
 ) -> AsyncIterator[tuple[OutgoingPeer, Peer]]:
     """A connected call between two of our own peers."""
-    config = config or RtcConfig()
-    out, into = OutgoingPeer(config, caller, **camera), Peer(config, CameraConfig(), callee)
-    try:
-        await connect(out, into)
-        await until(lambda: caller.connections and callee.connections, "both connected")
-        yield out, into
-    finally:
-        await out.aclose()
-        await into.aclose()
+    async with Media(config or RtcConfig()) as media:
+        out, into = media.caller(caller, **camera), media.peer(callee)
+        try:
+            await connect(out, into)
+            await until(lambda: caller.connections and callee.connections, "both connected")
+            yield out, into
+        finally:
+            await out.aclose()
+            await into.aclose()
 
 
 @asynccontextmanager
@@ -137,14 +137,15 @@ async def answered(
     client: RTCPeerConnection, handler: Handler, config: RtcConfig | None = None
 ) -> AsyncIterator[Peer]:
     """A connected call of somebody else's peer, prepared as the test wants it, to ours."""
-    peer = Peer(config or RtcConfig(), CameraConfig(), handler)
-    try:
-        await negotiate(client, peer)
-        await until(lambda: handler.connections, "connected")
-        yield peer
-    finally:
-        await client.close()
-        await peer.aclose()
+    async with Media(config or RtcConfig()) as media:
+        peer = media.peer(handler)
+        try:
+            await negotiate(client, peer)
+            await until(lambda: handler.connections, "connected")
+            yield peer
+        finally:
+            await client.close()
+            await peer.aclose()
 
 
 async def negotiate(client: RTCPeerConnection, peer: Peer) -> None:

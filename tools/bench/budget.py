@@ -28,11 +28,12 @@ from aiohttp import ClientRequest, web
 from visavis.actions import Action, Mark, Notify
 from visavis.app import build_app
 from visavis.audio import Pcm
-from visavis.config import Config, EngineConfig, SessionConfig
+from visavis.config import Config, EngineConfig, RtcConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine.vllm import VllmEngine
 from visavis.events import StanceChanged
 from visavis.heap import restart_on_huge_pages, settle
+from visavis.rtc import Media
 from visavis.session import Session
 from visavis.trace import CallTrace
 from visavis.vad import SileroPool
@@ -150,13 +151,13 @@ async def main(calls: int, *, camera: bool) -> None:
     pool = SileroPool()
     pool.warm()
     sessions: list[Watched] = []
-    async with instant_engine() as engine_config:
+    async with Media(RtcConfig()) as media, instant_engine() as engine_config:
         config = replace(Config(), engine=engine_config)
         engine = VllmEngine(engine_config)
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
             ear, marks = caller_ear(config.conversation, pool), Marks(config, call_id)
-            session = Watched(call_id, config, settings, engine, ear, marks)
+            session = Watched(call_id, config, settings, engine, ear, marks, media=media)
             session.marks = marks
             sessions.append(session)
             return session

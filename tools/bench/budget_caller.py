@@ -21,7 +21,7 @@ from hibari import Hibari
 from visavis.audio import BLOCK, Pcm, from_float, level_dbfs
 from visavis.config import RtcConfig
 from visavis.frames import Frame
-from visavis.rtc import OutgoingPeer
+from visavis.rtc import Media
 
 LOUD_DBFS, AUDIBLE_DBFS = -40.0, -50.0
 PATIENCE_S = 30.0
@@ -96,7 +96,9 @@ async def one_call(
     url: str, http: aiohttp.ClientSession, question: Pcm, objection: Pcm, film: Film | None
 ) -> dict[str, float]:
     caller = Caller()
-    peer = OutgoingPeer(RtcConfig(), caller, film and film.next_picture, CAMERA_FPS)
+    media = Media(RtcConfig())
+    await media.open()
+    peer = media.caller(caller, film and film.next_picture, CAMERA_FPS)
     try:
         calls, headers = f"{url}/v1/realtime/calls", {"Content-Type": "application/sdp"}
         async with http.post(calls, data=await peer.offer(), headers=headers) as response:
@@ -119,6 +121,7 @@ async def one_call(
         }
     finally:
         await peer.aclose()
+        await media.aclose()
 
 
 async def main(url: str, calls: int, *, camera: bool) -> None:

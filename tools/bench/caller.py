@@ -26,7 +26,7 @@ from noises import room
 from visavis.audio import BLOCK, RATE, Pcm, from_float, level_dbfs, to_float
 from visavis.config import RtcConfig
 from visavis.frames import Frame
-from visavis.rtc import OutgoingPeer
+from visavis.rtc import Media
 
 AUDIBLE_DBFS = -50.0
 MISSED_S = 3.0
@@ -290,7 +290,9 @@ async def place_call(
     Raises CallError for an answer that is none, TimeoutError after `patience_s`.
     """
     player = ScenePlayer(scenes, asyncio.get_running_loop().time, set_answer)
-    peer = OutgoingPeer(RtcConfig(), player)
+    media = Media(RtcConfig())
+    await media.open()
+    peer = media.caller(player)
     try:
         await peer.accept(await signal(await peer.offer()))
         async with asyncio.timeout(patience_s):
@@ -299,3 +301,4 @@ async def place_call(
         return player.takes
     finally:
         await peer.aclose()
+        await media.aclose()

@@ -29,6 +29,7 @@ from visavis.config import Config, EngineConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine.vllm import VllmEngine
 from visavis.heap import settle
+from visavis.rtc import Media
 from visavis.session import Session
 from visavis.trace import CallTrace
 from visavis.vad import SileroPool
@@ -85,11 +86,13 @@ async def open_lane(
         config = await stack.enter_async_context(engine_process(folder, first_audio_s))
         engine = VllmEngine(config.engine)
         stack.push_async_callback(engine.aclose)
+        media = await stack.enter_async_context(Media(config.rtc))
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
             drafts.append(Drafts())
             ear = caller_ear(config.conversation, pool)
-            return Session(call_id, config, settings, engine, ear, Counting(config, call_id, drafts[-1]))
+            counting = Counting(config, call_id, drafts[-1])
+            return Session(call_id, config, settings, engine, ear, counting, media=media)
 
         runner = web.AppRunner(build_app(config, open_call, engine.ready))
         await runner.setup()

@@ -1,6 +1,9 @@
-"""WebRTC: the only part that imports aiortc. A `Peer` answers a caller, an `OutgoingPeer` calls."""
+"""WebRTC: the only part that imports aiortc. `Media` makes a `Peer`, which answers, and an `OutgoingPeer`."""
 
-from .link import CloseReason, PeerHandler
+from .backend import CloseReason
+from .link import PeerHandler
+from .media import Media
 from .peer import OutgoingPeer, Peer
+from .stats import PeerStats
 
-__all__ = ["CloseReason", "OutgoingPeer", "Peer", "PeerHandler"]
+__all__ = ["CloseReason", "Media", "OutgoingPeer", "Peer", "PeerHandler", "PeerStats"]

@@ -8,11 +8,10 @@ from typing import Any
 import av
 from aiortc import MediaStreamTrack
 from aiortc.mediastreams import MediaStreamError
-from aiortc.rtp import RtpPacket
 
 from ..audio import BLOCK, RATE, Pcm
 from ..codecs import OpusEncoder, libopus
-from ..jitter import Counts
+from ..config import RtcConfig
 from ..receiver import AudioReceiver
 
 BEAT_S = 0.02
@@ -39,22 +38,31 @@ class AudioInput:
         """Samples handed out, at 24 kHz."""
         return self._receiver.position
 
-    @property
-    def counts(self) -> Counts:
-        return self._receiver.counts
+    def stats(self) -> dict[str, Any]:
+        """Give what became of the packets, by the names of `PeerStats`."""
+        counts = self._receiver.counts
+        return {
+            "packets_received": counts.received,
+            "packets_lost": counts.lost,
+            "packets_late": counts.late,
+            "packets_duplicate": counts.duplicate,
+            "packets_malformed": counts.malformed,
+            "packets_overlapping": counts.overlapping,
+            "packets_excess": counts.excess,
+            "restarts": counts.restarts,
+            "concealed_ms": self._receiver.concealed * 1000 // RATE,
+        }
 
     def start(self) -> None:
         """Let the audio clock run, whether or not packets come."""
         self._receiver.start(self._loop.time())
         self._arm()
 
-    def receive(self, packet: RtpPacket) -> None:
-        if self._closed:
-            return
-        self._receiver.receive_packet(
-            packet.ssrc, packet.sequence_number, packet.timestamp, packet.payload, self._loop.time()
-        )
-        self._hand_on()
+    def receive(self, ssrc: int, sequence: int, timestamp: int, payload: bytes) -> None:
+        """Take the payload of an RTP packet."""
+        if not self._closed:
+            self._receiver.receive_packet(ssrc, sequence, timestamp, payload, self._loop.time())
+            self._hand_on()
 
     def close(self) -> None:
         self._closed = True
@@ -100,13 +108,20 @@ class AudioOutput(MediaStreamTrack):
         self._due: float | None = None
         self._position = 0
         "Of the next block, in samples at 24 kHz."
+        self.is_sent = True
+        "Whether a sender asks for the blocks; set by what was negotiated."
         self.skipped = 0
         "Blocks whose time had passed: the listener hears silence for them."
 
-    def use(self, codec: str) -> None:
+    def use(self, codec: str, config: RtcConfig) -> None:
         """Say what was negotiated: Opus is encoded here, anything else by aiortc."""
         if codec.lower() == "opus" and libopus() is not None:
-            self._encoder = OpusEncoder()
+            self._encoder = OpusEncoder(config)
+
+    async def play_unheard(self) -> None:
+        """Keep the beat while nothing is sent: what is played to nobody still counts as played."""
+        while not self.is_sent:
+            await self.recv()
 
     async def recv(self) -> "av.Packet[Any] | av.AudioFrame":  # generic for type checkers alone
         if self.readyState != "live":

@@ -3,9 +3,10 @@
 import asyncio
 import enum
 import logging
+import time
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 from aiortc import (
@@ -14,22 +15,17 @@ from aiortc import (
     RTCDataChannel,
     RTCIceServer,
     RTCPeerConnection,
-    RTCRtpReceiver,
 )
 
 from ..audio import BLOCK, Pcm
 from ..config import CameraConfig, RtcConfig
 from ..frames import Frame
-from ..receiver import AudioReceiver
-from . import hooks
-from .audio import AudioInput, AudioOutput
-from .camera import CameraInput
+from .backend import Backend, CloseReason, LegHandler
 from .channel import LABEL, Channel
+from .stats import PeerStats
+from .turn import with_credentials
 
 logger = logging.getLogger(__name__)
-
-CloseReason = Literal["failed", "dead", "remote", "timeout", "flooded", "error"]
-"Why a call ended: transport failed, no packets, hung up, never connected, too much sent, a fault of ours."
 
 WATCH_S = 0.25
 "How often life is looked for."
@@ -83,11 +79,12 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-class Link:
+class Link(LegHandler):
     """What both kinds of peer share. Made on a running loop; owns every task and timer it starts."""
 
-    def __init__(self, config: RtcConfig, camera: CameraConfig, handler: PeerHandler) -> None:
-        hooks.prepare()
+    def __init__(
+        self, config: RtcConfig, camera: CameraConfig, backend: Backend, handler: PeerHandler
+    ) -> None:
         self.config = config
         self.handler = handler
         self.loop = asyncio.get_running_loop()
@@ -96,33 +93,20 @@ class Link:
         self.connection.on("datachannel", self._on_channel)
         self.connection.on("track", self._on_track)
         self.state = State.NEW
-        self.output = AudioOutput(self._pull)
-        self.input: AudioInput | None = None
+        self.leg = backend.leg(config, camera, self.connection, self)
         self.channel = Channel(self._on_message, self._on_channel_open)
-        self.sends_audio = True
-        self._camera = camera
-        self._guards: list[hooks.VideoGuard] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._watched = 0.0
-        self._heard = 0.0
-        "When the last packet of any kind came."
         self._since = 0.0
         "When the present state began."
         self._closing: asyncio.Task[None] | None = None
         self.negotiation = asyncio.Lock()
         "Held while descriptions change: aiortc can neither do two at once nor close in between."
 
-    def listen(self, receiver: RTCRtpReceiver, codec: str) -> None:
-        """Take the packets of the audio receiver, whose codec was negotiated."""
-        if self.input is None:
-            self.output.use(codec)
-            self.input = AudioInput(AudioReceiver(codec, self.config), self._on_block)
-            hooks.intercept_rtp(receiver, self.input.receive)
-
     def watch(self) -> None:
         """Begin to look for life; to be called whenever candidates have been gathered."""
-        hooks.observe_datagrams(self.connection, self._on_datagram)
+        self.leg.gathered()
         if self.state is State.NEW:
             self._set_state(State.CONNECTING)
             self._watched = self.loop.time()
@@ -153,15 +137,10 @@ class Link:
                 await self.connection.close()
         except TimeoutError:
             logger.error("a peer connection did not close within %.0f s", CLOSE_S)
-        self.output.stop()
+        self.leg.output.stop()
 
-    def counts(self) -> dict[str, int]:
-        packets = asdict(self.input.counts) if self.input is not None else {}
-        return {f"packets_{name}": count for name, count in packets.items()} | {
-            "blocks_skipped": self.output.skipped,
-            "messages_dropped": self.channel.dropped,
-            "pictures_dropped": sum(guard.dropped for guard in self._guards),
-        }
+    def stats(self) -> PeerStats:
+        return replace(self.leg.stats(), messages_dropped=self.channel.dropped)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something for as long as the call lasts."""
@@ -182,8 +161,7 @@ class Link:
     def _quieten(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        if self.input is not None:
-            self.input.close()
+        self.leg.close()
 
     def _set_state(self, state: State) -> None:
         logger.debug("peer %x: %s -> %s", id(self), self.state.value, state.value)
@@ -206,12 +184,8 @@ class Link:
         match self.connection.connectionState:
             case "connected" if self.state is State.CONNECTING:
                 self._set_state(State.CONNECTED)
-                self._heard = self.loop.time()
+                self.leg.start()
                 self._tell(self.handler.connected)
-                if self.input is not None:
-                    self.input.start()
-                if not self.sends_audio:
-                    self.spawn(self._discard_output())
             case "failed":
                 self.fail("failed")
             case "closed":
@@ -221,20 +195,7 @@ class Link:
         self.channel.adopt(channel)
 
     def _on_track(self, track: MediaStreamTrack) -> None:
-        if track.kind == "video":
-            receiver = next(r for r in self.connection.getReceivers() if r.track is track)
-            guard = hooks.VideoGuard(receiver, self.loop.time)
-            self._guards.append(guard)
-            camera = CameraInput(
-                self._camera, self._position, self._wants, self._on_frame, guard.picture_seen
-            )
-            self.spawn(camera.run(track))
-
-    def _on_datagram(self) -> None:
-        self._heard = self.loop.time()
-
-    def _on_block(self, pcm: Pcm) -> None:
-        self._tell(self.handler.receive_audio, pcm)
+        self.leg.take_track(next(r for r in self.connection.getReceivers() if r.track is track))
 
     def _on_message(self, text: str) -> None:
         self._tell(self.handler.receive_message, text)
@@ -242,24 +203,26 @@ class Link:
     def _on_channel_open(self) -> None:
         self._tell(self.handler.channel_opened)
 
-    def _on_frame(self, frame: Frame) -> None:
-        self._tell(self.handler.receive_frame, frame)
+    # What the leg calls.
 
-    def _wants(self, at: int) -> bool:
+    def receive_audio(self, pcm: Pcm) -> None:
+        self._tell(self.handler.receive_audio, pcm)
+
+    def wants_frame(self, at: int) -> bool:
         return self.state is State.CONNECTED and self.handler.wants_frame(at)
 
-    def _position(self) -> int:
-        return self.input.position if self.input is not None else 0
+    def receive_frame(self, frame: Frame) -> None:
+        self._tell(self.handler.receive_frame, frame)
 
-    def _pull(self) -> Pcm:
-        pulled: list[Pcm] = []
-        self._tell(lambda: pulled.append(self.handler.pull_audio()))
-        return pulled[0] if pulled else _SILENCE
-
-    async def _discard_output(self) -> None:
-        """Keep the beat for a caller who does not listen: what is played still counts as played."""
-        while not self.sends_audio:
-            await self.output.recv()
+    def pull_audio(self) -> Pcm:
+        if self.state is State.ENDED:
+            return _SILENCE
+        try:
+            return self.handler.pull_audio()
+        except Exception:
+            logger.exception("a call ends: its handler failed")
+            self.fail("error")
+            return _SILENCE
 
     # Life.
 
@@ -267,13 +230,13 @@ class Link:
         now = self.loop.time()
         late = now - self._watched - WATCH_S
         if late > WATCH_S:  # the loop stood still, and packets wait unread: that is not the caller's silence
-            self._heard += late
+            self.leg.heard += late
         self._watched = now
         if self.state is State.CONNECTING and now - self._since > self.config.connect_s:
             self.fail("timeout")
-        elif self.state is State.CONNECTED and now - self._heard > self.config.dead_peer_s:
+        elif self.state is State.CONNECTED and now - self.leg.heard > self.leg.dead_after_s:
             self.fail("dead")
-        elif hooks.is_flooded(self.connection):
+        elif self.leg.is_flooded():
             self.fail("flooded")
         else:
             self._offer_channel(now)
@@ -290,7 +253,5 @@ class Link:
 
 
 def _ice_servers(config: RtcConfig) -> list[RTCIceServer]:
-    return [
-        RTCIceServer(urls=list(server.urls), username=server.username, credential=server.credential)
-        for server in config.ice_servers
-    ]
+    servers = [with_credentials(server, time.time()) for server in config.ice_servers]
+    return [RTCIceServer(list(each.urls), each.username, each.credential) for each in servers]

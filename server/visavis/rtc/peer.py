@@ -11,34 +11,38 @@ from aiortc import (
 
 from ..config import CameraConfig, RtcConfig
 from ..errors import CallError, SignallingError
-from . import hooks, sdp
+from . import sdp
+from .backend import Backend
 from .camera import PictureTrack
 from .channel import LABEL
 from .link import Link, PeerHandler, State
+from .stats import PeerStats
 
 
 class Peer:
-    """The answering side of a call. To be made on a running loop; `aclose` is due in any case."""
+    """The answering side of a call, made by `Media.peer`; `aclose` is due in any case."""
 
-    def __init__(self, config: RtcConfig, camera: CameraConfig, handler: PeerHandler) -> None:
-        self._link = Link(config, camera, handler)
-        self._ice: tuple[str, str] | None = None
+    def __init__(
+        self, config: RtcConfig, camera: CameraConfig, backend: Backend, handler: PeerHandler
+    ) -> None:
+        self._link = Link(config, camera, backend, handler)
+        self._offer: sdp.Offer | None = None
+        "The one that was answered last."
 
     async def answer(self, offer_sdp: str) -> str:
         """Accept an offer and give the answer, its candidates gathered.
 
-        Called again it renegotiates: a camera may be added, muted and unmuted. Raises SignallingError (400)
-        that names what is wrong with the offer; the call as it was before goes on.
+        Called again it renegotiates: camera and screen may be added, muted, unmuted and taken away. Raises
+        SignallingError (400) that names what is wrong with the offer; the call as it was before goes on.
         """
-        offer = sdp.read_offer(offer_sdp)
         async with self._link.negotiation:
-            return await self._answer(offer)
+            return await self._answer(sdp.read_offer(offer_sdp, self._offer))
 
     async def _answer(self, offer: sdp.Offer) -> str:
         link = self._link
         if link.state is State.ENDED:
             raise SignallingError(409, "the call is over", code="call_ended")
-        if self._ice not in (None, offer.ice):
+        if self._offer is not None and self._offer.ice != offer.ice:
             raise SignallingError(
                 409,
                 "ICE cannot be restarted within a call: start a new call",
@@ -48,17 +52,16 @@ class Peer:
         try:
             transceiver = self._prepare(offer)
             await link.connection.setRemoteDescription(RTCSessionDescription(offer.sdp, "offer"))
-            link.listen(transceiver.receiver, offer.audio_codec)
+            link.leg.take_audio(transceiver.receiver, offer.audio_codec)
+            link.leg.prepare()
             await link.connection.setLocalDescription()
-        except hooks.UnknownReleaseError:
-            raise
         except Exception as error:  # aiortc raises whatever a description makes it trip over
             raise SignallingError(
                 400, f"the offer cannot be accepted: {error}", code="invalid_sdp", param="sdp"
             ) from error
-        self._ice = offer.ice
+        self._offer = offer
         answer = link.connection.localDescription.sdp
-        link.sends_audio = sdp.direction(answer, "audio") in ("sendrecv", "sendonly")
+        link.leg.output.is_sent = sdp.direction(answer, "audio") in ("sendrecv", "sendonly")
         link.watch()
         return sdp.write_answer(answer, offer)
 
@@ -66,9 +69,13 @@ class Peer:
         """Send on the data channel; kept until it opens, dropped and counted if nobody takes it."""
         self._link.channel.send(text)
 
-    def counts(self) -> dict[str, int]:
-        """Tell what went wrong on the way so far, and how many audio packets came; for metrics."""
-        return self._link.counts()
+    def want_video(self, fps: float) -> None:
+        """Say how many pictures a second are wanted from now on; 0 is none."""
+        self._link.leg.want_video(fps)
+
+    def stats(self) -> PeerStats:
+        """Tell what became of the media so far."""
+        return self._link.stats()
 
     async def aclose(self) -> None:
         """End the call; waits until nothing of it is left, a few seconds at most. May be called again."""
@@ -80,24 +87,28 @@ class Peer:
         for transceiver in connection.getTransceivers():
             if transceiver.kind == "audio":
                 return transceiver
-        transceiver = connection.addTransceiver(self._link.output, "sendrecv")
+        transceiver = connection.addTransceiver(self._link.leg.output, "sendrecv")
+        self._link.leg.send_audio(transceiver.sender)
         _prefer(transceiver, offer.audio_codec)
         return transceiver
 
 
 class OutgoingPeer:
-    """The calling side. To be made on a running loop; `aclose` is due in any case."""
+    """The calling side, made by `Media.caller`; `aclose` is due in any case."""
 
     def __init__(
         self,
         config: RtcConfig,
+        camera: CameraConfig,
+        backend: Backend,
         handler: PeerHandler,
-        next_picture: Callable[[], Awaitable[av.VideoFrame]] | None = None,
-        fps: float = 12.0,
+        next_picture: Callable[[], Awaitable[av.VideoFrame]] | None,
+        fps: float,
     ) -> None:
         """`next_picture` is asked `fps` times a second; None is a call without camera."""
-        self._link = link = Link(config, CameraConfig(), handler)
-        self._audio = link.connection.addTransceiver(link.output, "sendrecv")
+        self._link = link = Link(config, camera, backend, handler)
+        self._audio = link.connection.addTransceiver(link.leg.output, "sendrecv")
+        link.leg.send_audio(self._audio.sender)
         _prefer(self._audio, "opus")
         if next_picture is not None:
             link.connection.addTransceiver(PictureTrack(next_picture, fps), "sendonly")
@@ -106,6 +117,7 @@ class OutgoingPeer:
     async def offer(self) -> str:
         """Give the offer, its candidates gathered."""
         async with self._link.negotiation:
+            self._link.leg.prepare()
             await self._link.connection.setLocalDescription()
             return self._link.connection.localDescription.sdp
 
@@ -114,21 +126,21 @@ class OutgoingPeer:
         link = self._link
         try:
             answer = sdp.clean_answer(answer_sdp)
-            link.listen(self._audio.receiver, "opus")
+            link.leg.take_audio(self._audio.receiver, "opus")
             link.watch()
             async with link.negotiation:
                 await link.connection.setRemoteDescription(RTCSessionDescription(answer, "answer"))
         except Exception as error:  # aiortc raises whatever a description makes it trip over
             raise CallError(f"the server's answer cannot be used: {error}") from error
-        link.sends_audio = sdp.direction(answer, "audio") in ("sendrecv", "recvonly")
+        link.leg.output.is_sent = sdp.direction(answer, "audio") in ("sendrecv", "recvonly")
 
     def send_message(self, text: str) -> None:
         """Send on the data channel; kept until it opens, dropped and counted if nobody takes it."""
         self._link.channel.send(text)
 
-    def counts(self) -> dict[str, int]:
-        """Tell what went wrong on the way so far, and how many audio packets came."""
-        return self._link.counts()
+    def stats(self) -> PeerStats:
+        """Tell what became of the media so far."""
+        return self._link.stats()
 
     async def aclose(self) -> None:
         """End the call; waits until nothing of it is left, a few seconds at most. May be called again."""

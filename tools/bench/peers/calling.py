@@ -16,7 +16,7 @@ from measure import Verdict, summary
 from visavis.audio import Pcm
 from visavis.config import RtcConfig
 from visavis.errors import CallError
-from visavis.rtc import OutgoingPeer
+from visavis.rtc import Media
 
 from . import report
 from .by_ear import answer_of, judge_by_ear
@@ -114,7 +114,9 @@ async def call(
         new.replace(folder / "answer.pcm")
 
     player = Player([scene for scene, _ in scenes], time.monotonic, set_answer)
-    peer = OutgoingPeer(RtcConfig(), player)
+    media = Media(RtcConfig())
+    await media.open()
+    peer = media.caller(player)
     try:
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -131,6 +133,7 @@ async def call(
         result.call_s += time.monotonic() - began
     finally:
         await peer.aclose()
+        await media.aclose()
     asked = given(folder)
     for (scene, voice), take in zip(scenes, player.takes, strict=False):
         result.verdicts.append(judge_by_ear(scene, voice, take, asked or None))

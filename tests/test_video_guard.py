@@ -3,20 +3,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from aiortc import RTCRtpReceiver
 from aiortc.jitterbuffer import JitterBuffer
 from aiortc.rtcrtpreceiver import NackGenerator
 from aiortc.rtp import RtpPacket
 
-from visavis.rtc.hooks import (
-    FREEZE_PICTURES,
-    FREEZE_S,
-    KEY_FRAME_S,
-    MAX_UNDECODED,
-    UnknownReleaseError,
-    VideoGuard,
-)
+from visavis.rtc.lean.video import FREEZE_PICTURES, FREEZE_S, KEY_FRAME_S, MAX_UNDECODED, VideoGuard
 
 
 @dataclass
@@ -93,14 +85,3 @@ async def test_a_decoder_that_cannot_keep_up_costs_no_memory() -> None:
     assert waiting.empty()
     assert bench.guard.dropped == MAX_UNDECODED + 1
     assert len(bench.asked) == 1
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["_RTCRtpReceiver__jitter_buffer", "_RTCRtpReceiver__nack_generator", "_RTCRtpReceiver__decoder_queue"],
-)
-def test_a_receiver_of_another_release_is_told(name: str) -> None:
-    bench = Bench()
-    delattr(bench.receiver, name)
-    with pytest.raises(UnknownReleaseError, match=name.removeprefix("_RTCRtpReceiver")):
-        VideoGuard(bench.receiver, lambda: 0.0)

@@ -1,0 +1,165 @@
+"""One call's media by short ways: what is hooked where, and when."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aioice
+from aiortc import RTCDtlsTransport, RTCPeerConnection, RTCRtpReceiver, RTCRtpSender
+
+from ...codecs import decoder_for, libopus
+from ...config import CameraConfig, RtcConfig
+from ...receiver import AudioReceiver
+from ..audio import AudioInput, AudioOutput
+from ..backend import Leg, LegHandler
+from ..camera import CameraInput
+from ..stats import PeerStats
+from .beat import Beat
+from .inbound import AudioStream
+from .outbound import Voice
+from .transport import Transport, take_packets
+from .video import VideoGuard
+
+MAX_OVERRUN = 65_536
+"Bytes of unfinished messages beyond the window that the other side was told: what is on its way then."
+
+
+class LeanLeg(Leg):
+    """See `Leg`. `attach` has an ICE connection use what calls share, before it gathers, if it answers."""
+
+    def __init__(
+        self,
+        config: RtcConfig,
+        camera: CameraConfig,
+        connection: RTCPeerConnection,
+        handler: LegHandler,
+        beat: Beat,
+        attach: Callable[[aioice.Connection, bool], None],
+    ) -> None:
+        self._config = config
+        self._camera = camera
+        self._connection = connection
+        self._handler = handler
+        self._beat = beat
+        self._attach = attach
+        self._loop = asyncio.get_running_loop()
+        self.output = AudioOutput(handler.pull_audio)
+        self.heard = 0.0
+        self.dead_after_s = config.dead_peer_s
+        self._transports: dict[RTCDtlsTransport, Transport] = {}
+        self._attached: set[aioice.Connection] = set()
+        self._audio: AudioInput | None = None
+        self._stream: AudioStream | None = None
+        self._sender: RTCRtpSender | None = None
+        self._voice: Voice | None = None
+        "None where aiortc encodes and sends, by `output`: for G.711."
+        self._guards: list[VideoGuard] = []
+
+    def send_audio(self, sender: RTCRtpSender) -> None:
+        self._sender = sender
+        run = sender._run_rtp
+
+        async def run_lean(codec: Any) -> None:
+            await (run(codec) if self._voice is None else self._voice.run(codec))
+
+        vars(sender)["_run_rtp"] = run_lean
+
+    def prepare(self) -> None:
+        for dtls in self._dtls():
+            connection = dtls.transport._connection
+            if connection not in self._attached:
+                self._attached.add(connection)
+                self._attach(connection, self._connection.remoteDescription is not None)
+
+    def gathered(self) -> None:
+        for dtls in self._dtls():
+            self._transport_of(dtls).hook()
+
+    def take_audio(self, receiver: RTCRtpReceiver, codec: str) -> None:
+        if self._audio is not None:
+            return
+        self._audio = AudioInput(AudioReceiver(decoder_for(codec), self._config), self._handler.receive_audio)
+        self._stream = AudioStream(receiver, self._audio)
+        take_packets(receiver, self._stream, self._transport_of)
+        if codec.lower() == "opus" and libopus() is not None and self._sender is not None:
+            self._voice = Voice(self._config, self._sender, self._handler.pull_audio, self._transport_of)
+        else:
+            self.output.use(codec, self._config)
+
+    def take_track(self, receiver: RTCRtpReceiver) -> None:
+        if receiver.track.kind != "video":
+            return
+        guard = VideoGuard(receiver, self._loop.time)
+        self._guards.append(guard)
+        camera = CameraInput(
+            self._camera,
+            self._position,
+            self._handler.wants_frame,
+            self._handler.receive_frame,
+            guard.picture_seen,
+        )
+        self._handler.spawn(camera.run(receiver.track))
+
+    def want_video(self, fps: float) -> None: ...
+
+    def start(self) -> None:
+        self.heard = self._loop.time()
+        if self._audio is not None:
+            self._audio.start()
+        if self._voice is not None:
+            self._voice.start(self._beat, lambda: self._handler.fail("error"))
+        else:
+            self._handler.spawn(self.output.play_unheard())
+
+    def is_flooded(self) -> bool:
+        """Tell it by the window that was announced: aiortc keeps what goes beyond, and looks through it."""
+        sctp = self._connection.sctp
+        return sctp is not None and sctp._advertised_rwnd < -MAX_OVERRUN
+
+    def stats(self) -> PeerStats:
+        sent: dict[str, Any] = {} if self._sender is None else vars(self._sender)
+        told = sent.get("_RTCRtpSender__stats", {}).values()
+        remote = next((each for each in told if each.type == "remote-inbound-rtp"), None)
+        rtt_s = sent.get("_RTCRtpSender__rtt")
+        carried = [vars(dtls) for dtls in self._transports]
+        skipped = self.output.skipped if self._voice is None else self._voice.skipped
+        received = {} if self._audio is None else self._audio.stats()
+        return PeerStats(
+            **received,
+            jitter_ms=None if self._stream is None else self._stream.jitter_ms,
+            packets_sent=sent.get("_RTCRtpSender__packet_count", 0),
+            blocks_skipped=skipped,
+            rtt_ms=None if rtt_s is None else rtt_s * 1000,
+            remote_lost=None if remote is None else remote.packetsLost,
+            remote_jitter_ms=None if remote is None else remote.jitter / 48,
+            bytes_in=sum(each["_RTCDtlsTransport__rx_bytes"] for each in carried),
+            bytes_out=sum(each["_RTCDtlsTransport__tx_bytes"] for each in carried),
+            undecryptable=sum(each.undecryptable for each in self._transports.values()),
+            frames_dropped=sum(guard.dropped for guard in self._guards),
+        )
+
+    def close(self) -> None:
+        if self._audio is not None:
+            self._audio.close()
+        if self._voice is not None:
+            self._voice.close()
+
+    def _transport_of(self, dtls: RTCDtlsTransport) -> Transport:
+        transport = self._transports.get(dtls)
+        if transport is None:
+            transport = self._transports[dtls] = Transport(
+                dtls, self._on_datagram, lambda: self._handler.fail("error")
+            )
+        return transport
+
+    def _dtls(self) -> Iterator[RTCDtlsTransport]:
+        for transceiver in self._connection.getTransceivers():
+            yield transceiver.receiver.transport
+        if self._connection.sctp is not None:
+            yield self._connection.sctp.transport
+
+    def _on_datagram(self) -> None:
+        self.heard = self._loop.time()
+
+    def _position(self) -> int:
+        return 0 if self._audio is None else self._audio.position
