@@ -8,7 +8,9 @@ from aiortc import RTCPeerConnection
 NAMES: Mapping[str, tuple[str, ...]] = {
     "RTCIceGatherer": ("_connection",),
     "RTCIceTransport": ("_connection",),
+    "aioice.ice": ("get_host_addresses", "server_reflexive_candidate"),
     "Connection": (
+        "_local_username",
         "_nominated",
         "_protocols",
         "_queue",
@@ -73,6 +75,7 @@ async def missing_names() -> list[str]:
         owners: dict[str, object] = {
             "RTCIceGatherer": ice.iceGatherer,
             "RTCIceTransport": ice,
+            "aioice.ice": aioice.ice,
             "Connection": getattr(ice, "_connection", None),
             "StunProtocol": aioice.ice.StunProtocol,
             "RTCDtlsTransport": dtls,
