@@ -181,7 +181,10 @@ def _end_with_front() -> None:
 
 
 def main() -> int:
-    """Work until the front says otherwise. The one argument is the descriptor of the pipe for reports."""
+    """Work until the front says otherwise.
+
+    The first argument is the descriptor of the pipe for reports, the second, for people, the worker's number.
+    """
     # Whoever stops the whole service stops the front, which lets the calls end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

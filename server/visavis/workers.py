@@ -86,6 +86,7 @@ class Worker:
                 "-m",
                 "visavis.worker",
                 str(writing),
+                str(self.number),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
