@@ -17,8 +17,9 @@ def value(name: str, **labels: str) -> float:
 
 async def until_beats(more: int) -> None:
     wanted = value("visavis_loop_lag_seconds_count") + more
-    while value("visavis_loop_lag_seconds_count") < wanted:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(20):
+        while value("visavis_loop_lag_seconds_count") < wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 async def test_a_loop_that_stands_still_is_noticed(monkeypatch: pytest.MonkeyPatch):
@@ -51,8 +52,9 @@ async def test_gpus_are_measured_where_they_can_be_asked(tmp_path: Path, monkeyp
     smi.write_text("#!/bin/sh\necho '3, 1024, 81920, 50'\n")
     smi.chmod(0o755)
     watching = asyncio.create_task(watch_gpus())
-    while not value("visavis_gpu_memory_bytes", gpu="3", kind="total"):  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(20):
+        while not value("visavis_gpu_memory_bytes", gpu="3", kind="total"):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
     watching.cancel()
     assert value("visavis_gpu_memory_bytes", gpu="3", kind="used") == 2**30
     assert value("visavis_gpu_memory_bytes", gpu="3", kind="total") == 80 * 2**30
