@@ -141,6 +141,7 @@ class OpusDecoder:
             raise MemoryError(f"libopus could not make a decoder: error {error.value}")
         weakref.finalize(self, self._opus.opus_decoder_destroy, self._state)
         self._out = np.zeros(RATE * MAX_PACKET_MS // 1000, np.int16)
+        self._out_at = self._out.ctypes.data
 
     def duration(self, payload: bytes) -> int:
         return opus_duration(payload)
@@ -163,7 +164,7 @@ class OpusDecoder:
 
     def _decode(self, payload: bytes | None, capacity: int, fec: int) -> Pcm:
         size = len(payload) if payload else 0
-        count = self._opus.opus_decode(self._state, payload, size, self._out.ctypes.data, capacity, fec)
+        count = self._opus.opus_decode(self._state, payload, size, self._out_at, capacity, fec)
         if count < 0:
             raise ValueError(f"malformed Opus packet of {size} bytes: error {count}")
         return self._out[:count].copy()
@@ -192,8 +193,7 @@ class OpusEncoder:
         """Encode exactly 480 samples."""
         if len(pcm) != BLOCK:
             raise ValueError(f"an Opus packet takes {BLOCK} samples, not {len(pcm)}")
-        block = np.ascontiguousarray(pcm, np.int16)
-        size = self._opus.opus_encode(self._state, block.ctypes.data, BLOCK, self._out, len(self._out))
+        size = self._opus.opus_encode(self._state, pcm.tobytes(), BLOCK, self._out, len(self._out))
         if size < 0:
             raise RuntimeError(f"libopus could not encode a block: error {size}")
         packet = ctypes.string_at(self._out, size)

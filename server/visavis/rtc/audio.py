@@ -1,4 +1,4 @@
-"""A caller's voice in and ours out: packets to blocks as they come, blocks to packets on a steady beat."""
+"""A caller's voice in and ours out: packets to blocks as they come, blocks to frames on a steady beat."""
 
 import asyncio
 import fractions
@@ -10,8 +10,6 @@ from aiortc import MediaStreamTrack
 from aiortc.mediastreams import MediaStreamError
 
 from ..audio import BLOCK, RATE, Pcm
-from ..codecs import OpusEncoder, libopus
-from ..config import RtcConfig
 from ..receiver import AudioReceiver
 
 BEAT_S = 0.02
@@ -19,7 +17,6 @@ BEAT_S = 0.02
 MAX_LATE_S = 0.2
 "Blocks later than this are skipped: sent in a burst they would stay in the listener's buffer as delay."
 
-_OPUS_TIME = fractions.Fraction(1, 48_000)
 _PCM_TIME = fractions.Fraction(1, RATE)
 
 
@@ -96,7 +93,7 @@ class AudioInput:
 
 
 class AudioOutput(MediaStreamTrack):
-    """Pulls a block every 20 ms on absolute deadlines of the loop's clock."""
+    """Our voice for aiortc to encode: a block every 20 ms, on absolute deadlines of the loop's clock."""
 
     kind = "audio"
 
@@ -104,7 +101,6 @@ class AudioOutput(MediaStreamTrack):
         """`pull` gives 480 samples at 24 kHz."""
         super().__init__()
         self._pull = pull
-        self._encoder: OpusEncoder | None = None
         self._due: float | None = None
         self._position = 0
         "Of the next block, in samples at 24 kHz."
@@ -113,17 +109,12 @@ class AudioOutput(MediaStreamTrack):
         self.skipped = 0
         "Blocks whose time had passed: the listener hears silence for them."
 
-    def use(self, codec: str, config: RtcConfig) -> None:
-        """Say what was negotiated: Opus is encoded here, anything else by aiortc."""
-        if codec.lower() == "opus" and libopus() is not None:
-            self._encoder = OpusEncoder(config)
-
     async def play_unheard(self) -> None:
         """Keep the beat while nothing is sent: what is played to nobody still counts as played."""
         while not self.is_sent:
             await self.recv()
 
-    async def recv(self) -> "av.Packet[Any] | av.AudioFrame":  # generic for type checkers alone
+    async def recv(self) -> av.AudioFrame:
         if self.readyState != "live":
             raise MediaStreamError
         now = asyncio.get_running_loop().time()
@@ -138,13 +129,7 @@ class AudioOutput(MediaStreamTrack):
         await asyncio.sleep(max(0.0, self._due - now))
         self._due += BEAT_S
         position, self._position = self._position, self._position + BLOCK
-        pcm = self._pull()
-        if self._encoder is not None:
-            packet = av.Packet(self._encoder.encode(pcm))
-            packet.pts = position * 2
-            packet.time_base = _OPUS_TIME
-            return packet
-        frame = av.AudioFrame.from_ndarray(pcm.reshape(1, -1), format="s16", layout="mono")
+        frame = av.AudioFrame.from_ndarray(self._pull().reshape(1, -1), format="s16", layout="mono")
         frame.sample_rate = RATE
         frame.pts = position
         frame.time_base = _PCM_TIME

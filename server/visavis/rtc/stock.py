@@ -74,7 +74,6 @@ class StockLeg(Leg):
     def take_audio(self, receiver: RTCRtpReceiver, codec: str) -> None:
         if self._audio is None:
             self._codec = codec
-            self.output.use(codec, self._config)
             decoder = PcmDecoder(48_000 if codec.lower() == "opus" else 8_000)
             self._audio = AudioInput(AudioReceiver(decoder, self._config), self._handler.receive_audio)
 

@@ -4,12 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from ..audio import BEAT_S, MAX_LATE_S
+
 logger = logging.getLogger(__name__)
-
-BEAT_S = 0.02
-
-MAX_LATE_S = 0.2
-"Beats later than this are skipped: sent in a burst they would stay in the listener's buffer as delay."
 
 PHASES = 4
 "Calls are dealt out over so many parts of a beat: a hundred at once would hold the event loop for 10 ms."

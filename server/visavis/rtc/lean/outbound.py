@@ -25,10 +25,12 @@ SPOKEN_SILENCE = 10
 """Silent blocks that are sent: in 200 ms the listener's decoder sounds out. Then a packet without content
 says that we fall silent (RFC 6716 section 2.1.9), and nothing is sent until there is sound."""
 
+QUIETEST = 127
+"The level of digital silence, in dB below overload."
+
 _VERSION, _EXTENSION, _MARKER = 0x80, 0x10, 0x80
 _ONE_BYTE_HEADER = 0xBEDE
-_QUIETEST = 127
-"In dB below overload: digital silence, too (RFC 6464 section 3)."
+_OVERLOAD_DB = 20 * math.log10(32_768)
 _SINCE_1900_S = 2_208_988_800
 "From the epoch of NTP to that of Unix."
 
@@ -98,16 +100,17 @@ class Voice:
             self._talking = False
             return
         self._note()
-        self._silent = 0 if pcm.any() else self._silent + 1
+        below = below_overload(pcm)
+        self._silent = self._silent + 1 if below == QUIETEST else 0
         if self._silent <= SPOKEN_SILENCE:
-            self._send(self._transport, self._encoder.encode(pcm), pcm)
+            self._send(self._transport, self._encoder.encode(pcm), below)
         elif self._talking:
-            self._send(self._transport, self._encoder.nothing(), pcm)
+            self._send(self._transport, self._encoder.nothing(), below)
             self._talking = False
 
-    def _send(self, transport: Transport, payload: bytes, pcm: Pcm) -> None:
+    def _send(self, transport: Transport, payload: bytes, below: int) -> None:
         kind = self._payload_type if self._talking else self._payload_type | _MARKER
-        extension = b"" if self._extension is None else self._extension.pack(pcm)
+        extension = b"" if self._extension is None else self._extension.pack(below)
         flags = _VERSION | _EXTENSION if extension else _VERSION
         header = HEADER.pack(flags, kind, self._sequence, self._timestamp, self._sender._ssrc)
         transport.send_rtp(header + extension + payload)
@@ -136,14 +139,18 @@ class _Extension:
         self._tail += bytes(-length % 4)
         self._head = struct.pack("!HH", _ONE_BYTE_HEADER, (length + 3) // 4) + self._head if length else b""
 
-    def pack(self, pcm: Pcm) -> bytes:
+    def pack(self, below: int) -> bytes:
+        """Pack it for a block so many dB `below_overload`."""
         if not self._has_level:
             return self._head + self._tail
-        return self._head + bytes((level_below_overload(pcm),)) + self._tail
+        return self._head + bytes((below,)) + self._tail
 
 
-def level_below_overload(pcm: Pcm) -> int:
-    """Tell how far a block is below the loudest possible one, 0 to 127 dB (RFC 6464 section 3)."""
-    samples = pcm.astype(np.float32) / 32_768
-    power = float(np.dot(samples, samples)) / max(1, len(samples))
-    return _QUIETEST if power <= 0 else min(_QUIETEST, max(0, round(-10 * math.log10(power))))
+def below_overload(pcm: Pcm) -> int:
+    """Tell how far a block is below the loudest possible one, 0 to 127 dB: silence (RFC 6464 section 3)."""
+    samples = pcm.astype(np.float32)
+    energy = float(np.dot(samples, samples))
+    if not energy:
+        return QUIETEST
+    below = round(_OVERLOAD_DB + 10 * math.log10(len(samples) / energy))
+    return min(QUIETEST - 1, max(0, below))
