@@ -22,10 +22,10 @@ def test_the_port_and_the_addresses_are_named() -> None:
     assert media_finding(with_rtc(), ("192.0.2.2",), contained=False).seen.startswith("any free UDP port on")
 
 
-def test_each_worker_has_a_port() -> None:
+def test_workers_have_ports_for_a_rolling_restart() -> None:
     config = with_rtc(udp_port=40_000)
     config = replace(config, server=replace(config.server, workers=3))
-    assert "UDP ports 40000 to 40002" in media_finding(config, ("192.0.2.2",), contained=False).seen
+    assert "UDP ports 40000 to 40005" in media_finding(config, ("192.0.2.2",), contained=False).seen
     config = replace(config, rtc=RtcConfig())
     assert "one for each worker" in media_finding(config, ("192.0.2.2",), contained=False).seen
 

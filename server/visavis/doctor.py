@@ -107,7 +107,9 @@ def _in_container() -> bool:
 
 def media_finding(config: Config, hosts: Sequence[str], *, contained: bool) -> Finding:
     """Say how media reaches the server, which listens on `hosts`, maybe within a container."""
-    rtc, last = config.rtc, config.rtc.udp_port + config.server.workers - 1
+    rtc = config.rtc
+    # Two for each worker: a new one takes calls while the one before it ends.
+    last = rtc.udp_port + 2 * config.server.workers - 1
     ports = "any free UDP port" if not rtc.udp_port else f"UDP port {rtc.udp_port}"
     if config.server.workers > 1:
         ports = (
