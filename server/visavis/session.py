@@ -33,10 +33,10 @@ from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame
 from .history import History
 from .lines import NO_LINES, Lines
-from .metrics import COUNTED, TURN_TAKING
 from .protocol.realtime import RealtimeProtocol
 from .rtc import Media
 from .trace import CallTrace
+from .watch import CallWatch
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Session:
         judge: Judge | None = None,
         *,
         media: Media,
+        watch: CallWatch | None = None,
     ) -> None:
         self.call_id = call_id
         self._config = config
@@ -75,6 +76,7 @@ class Session:
         self._judging: asyncio.Task[None] | None = None
         "A model is being asked whether the turn is finished."
         self._trace = trace
+        self._watch = watch or CallWatch()
         conversation = config.conversation_with(settings)
         trace.start(call_id=call_id, config=conversation, lines=lines)
         self._ear = ear
@@ -116,10 +118,12 @@ class Session:
 
     async def run(self) -> None:
         """Live until the caller or the server hangs up; nothing of the call remains afterwards."""
+        self._watch.begin()
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 recording = tasks.create_task(self._trace.run())
+                watching = tasks.create_task(self._watch.run(self._peer.stats))
                 self._drain()
                 try:
                     async with asyncio.timeout(self._config.server.max_call_s):
@@ -130,6 +134,7 @@ class Session:
                 self._tasks = None  # nothing new begins
                 self._post()
                 recording.cancel()
+                watching.cancel()
                 for response in self._responses.values():
                     response.cancel()
                 self._stop_ahead()
@@ -146,8 +151,9 @@ class Session:
             await self._peer.aclose()
             self._ear.reset()  # gives back what it borrowed
             await self._trace.aclose()
-            stats = asdict(self._peer.stats())
-            counts = " ".join(f"{name}={count}" for name, count in stats.items() if count)
+            stats = self._peer.stats()
+            self._watch.end(self._reason, stats)
+            counts = " ".join(f"{name}={count}" for name, count in asdict(stats).items() if count)
             logger.info("%s: call over: %s; %s", self.call_id, self._reason or "cancelled", counts)
 
     def hang_up(self, reason: str) -> None:
@@ -237,6 +243,7 @@ class Session:
             return
         while (action := self._conversation.next_action()) is not None:
             self._trace.action(action)
+            self._watch.action(action)
             match action:
                 case StartResponse(response_id):
                     task = self._tasks.create_task(self._respond(action))
@@ -265,9 +272,8 @@ class Session:
                     self.hang_up(reason)
                 case Notify(event):
                     self._send(event)
-                case Mark(name):
-                    if name in COUNTED:
-                        TURN_TAKING.labels(name).inc()
+                case Mark():
+                    pass  # for the trace and the watch
         self._arm()
 
     async def _respond(self, start: StartResponse) -> None:

@@ -17,12 +17,13 @@ from .lines import Lines
 from .local.running import rehearsal, running_parts
 from .pulse import watch_gpus
 from .repertoire import Repertoire
-from .serving import run_server, say_when_ready
 from .rtc import Media
+from .serving import run_server, say_when_ready
 from .session import Session
 from .smart_turn import SmartTurn, find_smart_turn
 from .trace import CallTrace
 from .vad import SileroPool
+from .watch import watching
 
 
 async def serve(config: Config) -> None:
@@ -68,14 +69,16 @@ async def making_calls(config: Config, engine: Engine, lines: Callable[[], Lines
     smart_turn = config.conversation.turns.smart_turn
     judge = None if smart_turn is None else SmartTurn(find_smart_turn(smart_turn)).judge
     ears = engine if isinstance(engine, HearingEngine) else None
-
-    async with Media(config.rtc, config.conversation.camera) as media:
+    async with (
+        watching(config.telemetry) as watch,
+        Media(config.rtc, config.conversation.camera) as media,
+    ):
 
         def open_call(call_id: str, settings: SessionConfig) -> Session:
             ear = caller_ear(config.conversation, pool)
             trace = CallTrace(config.trace, call_id)
             parts = (call_id, config, settings, engine, ear, trace, lines(), ears, judge)
-            return Session(*parts, media=media)
+            return Session(*parts, media=media, watch=watch(call_id))
 
         yield open_call
 
