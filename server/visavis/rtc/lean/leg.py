@@ -83,8 +83,6 @@ class LeanLeg(Leg):
         take_packets(receiver, self._stream, self._transport_of)
         if codec.lower() == "opus" and libopus() is not None and self._sender is not None:
             self._voice = Voice(self._config, self._sender, self._handler.pull_audio, self._transport_of)
-        else:
-            self.output.use(codec, self._config)
 
     def take_track(self, receiver: RTCRtpReceiver) -> None:
         if receiver.track.kind != "video":
