@@ -492,7 +492,7 @@ class RtcConfig:
     ice_servers: tuple[IceServer, ...] = ()
     "None by default: a public STUN server learns who calls, and a dead one costs five seconds."
     udp_port: int = 0
-    "The one port of all calls' media, to be opened in a firewall; 0 is any free one. N workers have 2 N of them."
+    "The one port of all calls' media, to be opened in a firewall; 0 is any free one. N workers have 2 N."
     udp_hosts: tuple[str, ...] = ()
     "Addresses to listen on and to offer; empty is all that the machine has at the time of a call."
     advertise: tuple[str, ...] = ()
