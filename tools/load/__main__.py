@@ -21,8 +21,8 @@ from typing import Any
 
 from . import figures
 from .bench import BOUNDED, FULL, Plan, Progress, Runner, climb_at
+from .calls import Kinds
 from .churn import churn
-from .crowd import Kinds
 from .light import Light
 from .line import Exchange
 from .plot import plot
@@ -43,9 +43,9 @@ class Place:
     out: Path
     cores: Cores
 
-    def kinds(self, most_libwebrtc: int) -> Kinds:
+    def kinds(self, exchange: Exchange, most_libwebrtc: int) -> Kinds:
         clips = self.speech.clips("question") + self.speech.clips("interruption")
-        return Kinds(Exchange(), Light(clips), most_libwebrtc)
+        return Kinds(exchange, Light(clips), most_libwebrtc)
 
     def write(self, name: str, told: dict[str, Any]) -> None:
         """Write a report."""
@@ -53,8 +53,9 @@ class Place:
 
 
 async def bench(place: Place, plan: Plan, most: int, tell: Progress) -> dict[str, Any]:
-    kinds = place.kinds(most)
-    runner = Runner(place.product, place.speech, place.scratch, place.cores, plan, tell, kinds)
+    exchange = Exchange()
+    kinds = place.kinds(exchange, most)
+    runner = Runner(place.product, place.speech, place.scratch, place.cores, plan, tell, exchange, kinds)
     found = await runner.run()
     place.write("load", found.report())
     plot(found.climbs, place.out / "load.png")
@@ -69,7 +70,7 @@ async def bench(place: Place, plan: Plan, most: int, tell: Progress) -> dict[str
 async def load(place: Place, options: argparse.Namespace, tell: Progress) -> dict[str, Any]:
     """Call a server that runs already."""
     climb = await climb_at(
-        place.kinds(options.libwebrtc),
+        place.kinds(Exchange(), options.libwebrtc),
         options.url.rstrip("/"),
         options.key,
         place.speech,
@@ -98,6 +99,7 @@ def main() -> None:
         prog="load", description=(__doc__ or "").splitlines()[0], epilog="See tools/load/__main__.py."
     )
     parser.add_argument("--full", action="store_true", help="longer, and up to where each backend breaks")
+    parser.add_argument("--scale", type=float, default=1.0, help="times as long a measurement")
     parser.add_argument("--churn", type=int, metavar="N", help="make N calls that end in every way")
     parser.add_argument("--backend", default="lean", choices=("lean", "stock"), help="of --churn")
     parser.add_argument("--url", help="of a server that runs already")
@@ -134,7 +136,8 @@ def main() -> None:
         elif options.churn:
             run = churn(place.product, options.backend, speech, place.scratch, cores, options.churn, tell)
         else:
-            run = bench(place, FULL if options.full else BOUNDED, options.libwebrtc, tell)
+            plan = (FULL if options.full else BOUNDED).scaled(options.scale)
+            run = bench(place, plan, options.libwebrtc, tell)
         told = asyncio.run(run)
     tell.end("")
     print(figures.last_line(told), flush=True)

@@ -37,6 +37,11 @@ class Arrivals:
     _soonest: float = field(default=0.0)
     "Of the sound since the last silence, the least arrival time minus media time."
 
+    def forget(self) -> None:
+        """Begin to count anew."""
+        self.packets, self.sound_s, self.gap_s, self.concealed_s = 0, 0.0, 0.0, 0.0
+        self.gaps.clear()
+
     def receive(self, at: float, timestamp: int, size: int) -> bool:
         """Take a packet; tell whether it carries sound. `at` in seconds of a monotonic clock."""
         sounds = size > SILENT_BYTES

@@ -6,18 +6,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .crowd import Address, Crowd, Kinds, measure
+from .calls import Kinds
+from .crowd import Address, Crowd, measure
 from .delay import probe
 from .figures import MODES, STEPS, Bench, Climb, Window
 from .film import film
+from .line import Exchange
 from .proc import Meter
 from .servers import Cores, Served, Speech, media_server, whole_server
 from .talk import Script
 
 BACKENDS = ("lean", "stock")
+MEDIA = (*BACKENDS, "aiortc")
+"Servers that do media alone."
 WARM_S = 3.0
 "After a call is set up, before anything is measured: encoders and jitter buffers settle."
 NETWORKS = {"no_loss": None, "loss_3pct": 0.03}
@@ -32,8 +36,10 @@ class Plan:
     """What a run measures, and for how long."""
 
     window_s: float
-    rounds: int
-    "Of costs; every second one in reverse order."
+    media_rounds: int
+    "Of the costs of media alone; every second one in reverse order."
+    whole_rounds: int
+    "Of the costs of the whole server."
     calls: dict[str, int]
     "While costs are measured, by mode: few enough that no core is full."
     steps: Sequence[int]
@@ -42,20 +48,31 @@ class Plan:
     "Backends whose breaking point is looked for."
     tones_s: float
 
+    def scaled(self, factor: float) -> "Plan":
+        """Give one whose measurements take so many times as long."""
+        return replace(
+            self,
+            window_s=self.window_s * factor,
+            step_s=self.step_s * factor,
+            tones_s=self.tones_s * factor,
+        )
+
 
 BOUNDED = Plan(
-    window_s=12.0,
-    rounds=2,
+    window_s=10.0,
+    media_rounds=2,
+    whole_rounds=1,
     calls={"audio": 6, "camera": 6, "camera_720p30": 3},
     steps=(10, 20, 40, 60),
     step_s=12.0,
     climbs=("lean",),
-    tones_s=20.0,
+    tones_s=15.0,
 )
 "Fits ten minutes."
 FULL = Plan(
     window_s=30.0,
-    rounds=4,
+    media_rounds=4,
+    whole_rounds=4,
     calls=BOUNDED.calls,
     steps=STEPS,
     step_s=30.0,
@@ -94,14 +111,16 @@ class Runner:
     cores: Cores
     plan: Plan
     tell: Callable[[str], None]
+    exchange: Exchange
     kinds: Kinds
 
     async def run(self) -> Bench:
         bench = Bench()
         await self._delays(bench)
         scripts = self._scripts()
-        await self._costs(bench.media, media_server, scripts["media"])
-        await self._costs(bench.whole, whole_server, scripts["whole"])
+        rounds = self.plan.media_rounds, self.plan.whole_rounds
+        await self._costs(bench.media, MEDIA, media_server, scripts["media"], rounds[0])
+        await self._costs(bench.whole, BACKENDS, whole_server, scripts["whole"], rounds[1])
         await self._climb(bench, scripts["whole"])
         return bench
 
@@ -121,22 +140,27 @@ class Runner:
                 for kind, loss in NETWORKS.items():
                     self.tell(f"microphone to PCM, {backend}, {kind}")
                     onsets = self.folder / f"onsets-{backend}"
-                    kinds[kind], _ = await probe(
-                        self.kinds.libwebrtc, server.url, onsets, self.plan.tones_s, loss
-                    )
+                    kinds[kind], _ = await probe(self.exchange, server.url, onsets, self.plan.tones_s, loss)
 
-    async def _costs(self, found: dict[str, dict[str, list[Window]]], serve: Serve, script: Script) -> None:
+    async def _costs(
+        self,
+        found: dict[str, dict[str, list[Window]]],
+        backends: Sequence[str],
+        serve: Serve,
+        script: Script,
+        rounds: int,
+    ) -> None:
         """Measure each mode with each backend, a few calls each, in one window of time."""
         async with AsyncExitStack() as stack:
             servers: dict[str, Served] = {}
-            for backend in BACKENDS:
+            for backend in backends:
                 found[backend] = {mode: [] for mode in MODES}
                 servers[backend] = await stack.enter_async_context(
                     serve(self.product, backend, self.speech, self.folder, self.cores)
                 )
-            for turn in range(self.plan.rounds):
+            for turn in range(rounds):
                 for mode in MODES:
-                    for backend in BACKENDS if turn % 2 == 0 else BACKENDS[::-1]:
+                    for backend in backends if turn % 2 == 0 else backends[::-1]:
                         calls = self.plan.calls[mode]
                         self.tell(f"{serve.__name__}, {backend}, {mode}, {calls} calls")
                         async with self._crowd(servers[backend], script, mode) as crowd:
@@ -172,7 +196,7 @@ class Runner:
         return max(1, len(self.cores.server)), max(1, len(self.cores.callers))
 
     def _crowd(self, server: Served, script: Script, mode: str) -> Crowd:
-        return Crowd(self.exchange, Address(server.url), script, None if mode == "audio" else film(mode))
+        return Crowd(self.kinds, Address(server.url), script, None if mode == "audio" else film(mode))
 
     async def _step(self, crowd: Crowd, calls: int, server: Served, seconds: float) -> Window:
         await crowd.grow(calls)

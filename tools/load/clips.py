@@ -62,4 +62,4 @@ def _at_rate(samples: np.ndarray, rate: int) -> np.ndarray:
     if rate == RATE:
         return samples
     at = np.arange(len(samples) * RATE // rate) * (rate / RATE)
-    return np.interp(at, np.arange(len(samples)), samples)
+    return np.asarray(np.interp(at, np.arange(len(samples)), samples))

@@ -3,18 +3,16 @@
 import asyncio
 import resource
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import aiohttp
 
-from .arrivals import Arrivals, heard_gaps
+from .arrivals import heard_gaps
+from .calls import CallFailed, Kinds, Line
 from .clips import BLOCK_S
 from .figures import Window
 from .film import Film
-from .line import CallFailed, SetUp, Signal
 from .proc import Meter
 from .talk import Heard, Script, Talk
 
@@ -24,43 +22,6 @@ TOGETHER = 4
 "Calls set up at once."
 
 
-class Line(Protocol):
-    """A call: `line.Line` and `light.LightLine`."""
-
-    arrivals: Arrivals
-    set_up: SetUp
-
-    async def open(self, signal: Signal) -> None: ...
-
-    def say(self, block: bytes | None) -> None: ...
-
-    def show(self) -> None: ...
-
-    def poll(self) -> list[float]: ...
-
-    def close(self) -> None: ...
-
-
-class Lines(Protocol):
-    """Makes lines: `line.Exchange` and `light.Light`."""
-
-    def line(self, film: Film | None = None) -> Line: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Kinds:
-    """The first callers are of libwebrtc, and from some number on light ones."""
-
-    libwebrtc: Lines
-    light: Lines | None = None
-    most_libwebrtc: int = 0
-
-    def line(self, place: int, film: Film | None) -> Line:
-        """Make the line of the call at a place, counted from 0."""
-        light = self.light is not None and place >= self.most_libwebrtc
-        return (self.light if light and self.light else self.libwebrtc).line(film)
-
-
 @dataclass(slots=True)
 class Caller:
     line: Line
@@ -68,6 +29,8 @@ class Caller:
     location: str
     "Of the call at the server; empty if it told none."
     next_picture: float
+    is_new: bool = True
+    "No window told of its set-up yet."
 
 
 @dataclass(slots=True)
@@ -112,8 +75,6 @@ class Crowd:
     "Of calls that did not come about, since the last window."
     stalls: list[tuple[float, float]] = field(default_factory=list)
     "When this process was not let run."
-    set_ups: list[tuple[float, float]] = field(default_factory=list)
-    "(POST → answer, POST → connected) in seconds, since the last window."
     _seed: int = 0
 
     async def __aenter__(self) -> "Crowd":
@@ -175,9 +136,6 @@ class Crowd:
             if location:
                 await self.address.hang_up(self._http, location)
             raise
-        set_up = line.set_up
-        assert set_up.answered is not None and set_up.connected is not None  # noqa: PT018
-        self.set_ups.append((set_up.answered - set_up.posted, set_up.connected - set_up.posted))
         now = time.monotonic()
         return Caller(line, Talk(self.script, seed, now), location, now)
 
@@ -203,56 +161,54 @@ class Crowd:
 
 async def measure(crowd: Crowd, seconds: float, meter: Meter) -> Window:
     """Watch a crowd for some seconds; set-ups and failures since the last window are told with it."""
+    window = _set_up(crowd)
     for caller in crowd.callers:
-        arrivals = caller.line.arrivals
-        arrivals.gap_s, arrivals.sound_s, arrivals.concealed_s = 0.0, 0.0, 0.0
-        arrivals.gaps.clear()
+        caller.line.arrivals.forget()
         caller.talk.heard = Heard()
     crowd.stalls.clear()
     before, engine_before, own_before, began = meter.server(), meter.engine(), _own_cpu_s(), time.monotonic()
     await asyncio.sleep(seconds)
-    spent = time.monotonic() - began
-    after, engine_after, own = meter.server(), meter.engine(), _own_cpu_s() - own_before
-    arrivals = [caller.line.arrivals for caller in crowd.callers]
-    heard = [caller.talk.heard for caller in crowd.callers]
-    firsts = [
-        1000 * (caller.line.arrivals.first_at - caller.line.set_up.posted)
-        for caller in crowd.callers[-len(crowd.set_ups) :]
-        if caller.line.arrivals.first_at is not None and crowd.set_ups
-    ]
-    gaps = [one for each in arrivals for one in heard_gaps(each.gaps, crowd.stalls)]
-    window = Window(
-        calls=len(crowd.callers),
-        failed=len(crowd.failures),
-        failure=crowd.failures[0] if crowd.failures else None,
-        seconds=spent,
-        server_cpu_s=after.cpu_s - before.cpu_s,
-        engine_cpu_s=engine_after.cpu_s - engine_before.cpu_s,
-        callers_cpu_s=own,
-        stalled_s=sum(end - start for start, end in crowd.stalls),
-        rss_mb=after.rss_mb,
-        threads=after.threads,
-        sockets=after.sockets,
-        answered_ms=[1000 * answered for answered, _ in crowd.set_ups],
-        connected_ms=[1000 * connected for _, connected in crowd.set_ups],
-        first_audio_ms=firsts,
-        start_ms=_join(one.start_ms for one in heard),
-        barge_in_ms=_join(one.barge_in_ms for one in heard),
-        missed=sum(one.missed for one in heard),
-        cut_in=sum(one.cut_in for one in heard),
-        not_yielded=sum(one.not_yielded for one in heard),
-        gap_ms=1000 * max([*gaps, *(each.gap_s for each in arrivals)], default=0.0),
-        gaps=len(gaps),
-        sound_s=sum(each.sound_s for each in arrivals),
-        concealed_s=sum(each.concealed_s for each in arrivals),
-    )
-    crowd.failures.clear()
-    crowd.set_ups.clear()
+    window.seconds = time.monotonic() - began
+    after, engine_after = meter.server(), meter.engine()
+    window.callers_cpu_s = _own_cpu_s() - own_before
+    window.server_cpu_s = after.cpu_s - before.cpu_s
+    window.engine_cpu_s = engine_after.cpu_s - engine_before.cpu_s
+    window.server_waited_s = after.waited_s - before.waited_s
+    window.rss_mb, window.threads, window.sockets = after.rss_mb, after.threads, after.sockets
+    _add_heard(window, crowd)
     return window
 
 
-def _join(parts: Iterable[list[float]]) -> list[float]:
-    return [value for part in parts for value in part]
+def _set_up(crowd: Crowd) -> Window:
+    """Begin a window with how the calls came about that no window told of yet."""
+    window = Window(calls=len(crowd.callers), seconds=0.0, failed=len(crowd.failures))
+    window.failure = crowd.failures[0] if crowd.failures else None
+    crowd.failures.clear()
+    for caller in crowd.callers:
+        times, first_at = caller.line.set_up, caller.line.arrivals.first_at
+        if caller.is_new and times.answered is not None and times.connected is not None:
+            window.answered_ms.append(1000 * (times.answered - times.posted))
+            window.connected_ms.append(1000 * (times.connected - times.posted))
+            if first_at is not None:
+                window.first_audio_ms.append(1000 * (first_at - times.posted))
+        caller.is_new = False
+    return window
+
+
+def _add_heard(window: Window, crowd: Crowd) -> None:
+    window.stalled_s = sum(end - start for start, end in crowd.stalls)
+    for caller in crowd.callers:
+        arrivals, heard = caller.line.arrivals, caller.talk.heard
+        gaps = heard_gaps(arrivals.gaps, crowd.stalls)
+        window.gaps += len(gaps)
+        window.gap_ms = max(window.gap_ms, 1000 * arrivals.gap_s, *(1000 * gap for gap in gaps))
+        window.sound_s += arrivals.sound_s
+        window.concealed_s += arrivals.concealed_s
+        window.start_ms += heard.start_ms
+        window.barge_in_ms += heard.barge_in_ms
+        window.missed += heard.missed
+        window.cut_in += heard.cut_in
+        window.not_yielded += heard.not_yielded
 
 
 def _own_cpu_s() -> float:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 from . import sdp
 from .clips import RATE
 from .crowd import Address
+from .figures import LATEST_S, match
 from .line import Exchange
 from .relay import relaying
 
@@ -22,18 +23,6 @@ TONE = 10
 "Blocks of 10 ms of a tone: what is softer at its beginning is loud after a millisecond."
 SETTLE_S = 2.0
 "At the beginning of a call nothing counts."
-LATEST_S = 0.5
-"A tone that is not heard so soon was lost."
-
-
-def match(sent: Sequence[float], heard: Sequence[float]) -> tuple[list[float], int]:
-    """Give the milliseconds from each tone sent to when it was heard, and how many were not. Sans-I/O."""
-    delays: list[float] = []
-    for at in sent:
-        later = [when - at for when in heard if 0 <= when - at < LATEST_S]
-        if later:
-            delays.append(1000 * later[0])
-    return delays, len(sent) - len(delays)
 
 
 async def probe(

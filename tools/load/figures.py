@@ -12,6 +12,10 @@ STEPS = (1, 2, 5, 10, 20, 40, 60, 80, 100, 130, 160, 200)
 "Calls at once, until it breaks."
 FULL = 0.95
 "Of a core: more does not come out of one that is busy all the time."
+LATEST_S = 0.5
+"A tone that is not heard so soon was lost."
+DISTURBED = 0.1
+"Of the time not let run, and what a server did is no longer its own doing alone."
 MODES = ("audio", "camera", "camera_720p30")
 "Without a camera; one that does as our server asks; one that does not."
 
@@ -28,6 +32,8 @@ class Window:
     server_cpu_s: float = 0.0
     engine_cpu_s: float = 0.0
     callers_cpu_s: float = 0.0
+    server_waited_s: float = 0.0
+    "In which the server had work and was not let run: others had its core."
     stalled_s: float = 0.0
     "In which the callers were not let run: what would be gaps then is not counted."
     rss_mb: float = 0.0
@@ -66,6 +72,7 @@ class Window:
             "engine_cores": round(self.engine_cpu_s / self.seconds, 3),
             "callers_cores": round(self.callers_cpu_s / self.seconds, 3),
             "callers_stalled": round(self.stalled_s / self.seconds, 3),
+            "server_waited": round(self.server_waited_s / self.seconds, 3),
             "rss_mb": round(self.rss_mb, 1),
             "threads": self.threads,
             "sockets": self.sockets,
@@ -121,11 +128,10 @@ def end_of(window: Window, server_cores: int = 1, callers_cores: int = 1) -> End
     if window.callers_cpu_s > FULL * callers_cores * window.seconds:
         return End(f"the callers' {_cores(callers_cores)} full", broke=False)
     if window.gaps:
-        return End(
-            f"{window.gaps} gaps above {1000 * GAP_S:.0f} ms, the longest {window.gap_ms:.0f} ms",
-            broke=True,
-            noisy=True,
-        )
+        why = f"{window.gaps} gaps above {1000 * GAP_S:.0f} ms, the longest {window.gap_ms:.0f} ms"
+        if window.server_waited_s > DISTURBED * window.seconds:
+            why += f"; for {window.server_waited_s / window.seconds:.0%} of the time it was not let run"
+        return End(why, broke=True, noisy=True)
     return None
 
 
@@ -210,6 +216,16 @@ def ratios(ours: dict[str, list[Window]], others: dict[str, list[Window]]) -> di
     return told
 
 
+def match(sent: Sequence[float], heard: Sequence[float]) -> tuple[list[float], int]:
+    """Give the milliseconds from each tone sent to when it was heard, and how many were not."""
+    delays: list[float] = []
+    for at in sent:
+        later = [when - at for when in heard if 0 <= when - at < LATEST_S]
+        if later:
+            delays.append(1000 * later[0])
+    return delays, len(sent) - len(delays)
+
+
 def delay(delays_ms: Sequence[float]) -> float | None:
     """Give the median."""
     return round(statistics.median(delays_ms), 1) if delays_ms else None
@@ -220,7 +236,7 @@ class Bench:
     """All that a run measured, by backend."""
 
     media: dict[str, dict[str, list[Window]]] = field(default_factory=dict)
-    "Of a server that does media alone."
+    "Of servers that do media alone: ours with either backend, and aiortc as its documentation has it."
     whole: dict[str, dict[str, list[Window]]] = field(default_factory=dict)
     "Of the whole server, voice activity and turns included."
     climbs: dict[str, Climb] = field(default_factory=dict)
@@ -234,14 +250,15 @@ class Bench:
         delays = self.delays_ms.get("lean", {})
         return {
             "cpu_s_per_call_min": costs(media.get("lean", {})),
-            "ratio_to_stock": ratios(media.get("lean", {}), media.get("stock", {})),
+            "ratio_to_stock": ratios(media.get("lean", {}), media.get("aiortc", {})),
             "calls_per_core": climb.held if climb else None,
             "gap_ms_max": round(climb.gap_ms, 1) if climb else None,
             "mic_to_pcm_ms": {kind: delay(delays.get(kind, ())) for kind in ("no_loss", "loss_3pct")},
             "calls_per_core_is_lower_bound": climb.is_lower_bound if climb else None,
+            "ratio_to_stock_backend": ratios(media.get("lean", {}), media.get("stock", {})),
             "whole_server": {
                 "cpu_s_per_call_min": costs(whole.get("lean", {})),
-                "ratio_to_stock": ratios(whole.get("lean", {}), whole.get("stock", {})),
+                "ratio_to_stock_backend": ratios(whole.get("lean", {}), whole.get("stock", {})),
             },
         }
 

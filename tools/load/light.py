@@ -16,18 +16,16 @@ import av
 import numpy as np
 from aiortc import (
     RTCCertificate,
-    RTCDtlsParameters,
     RTCDtlsTransport,
     RTCIceGatherer,
-    RTCIceParameters,
     RTCIceTransport,
 )
 from aiortc.sdp import SessionDescription, candidate_to_sdp
 
 from .arrivals import Arrivals
+from .calls import CONNECT_S, CallFailed, SetUp, Signal
 from .clips import BLOCK, RATE, Clip
 from .film import Film
-from .line import CONNECT_S, CallFailed, SetUp, Signal
 from .packets import RTP_CLOCK, Sender, Voice, asks_for_key_picture, sound, vp8
 
 OPUS_BPS = 32_000
@@ -40,7 +38,7 @@ class Light:
     """What all light lines of a process share: the encoded sound, a certificate."""
 
     def __init__(self, clips: Iterable[Clip]) -> None:
-        self.opus = {}
+        self.opus: dict[bytes, bytes] = {}
         for clip in clips:
             self.opus |= zip(clip.blocks, _encode(clip.blocks), strict=True)
         self.silence = _encode([bytes(2 * BLOCK)] * 20)[-1]
@@ -130,10 +128,10 @@ class LightLine:
         for candidate in media.ice_candidates:
             await self._ice.addRemoteCandidate(candidate)
         await self._ice.addRemoteCandidate(None)
-        assert media.ice.usernameFragment is not None and media.ice.password is not None  # noqa: PT018
-        await self._ice.start(RTCIceParameters(media.ice.usernameFragment, media.ice.password))
-        assert media.dtls is not None
-        await self._dtls.start(RTCDtlsParameters(media.dtls.fingerprints))
+        if media.ice is None or media.dtls is None:
+            raise ValueError("no ICE or DTLS in it")
+        await self._ice.start(media.ice)
+        await self._dtls.start(media.dtls)
         if self._dtls.state != "connected":
             raise ConnectionError(f"DTLS is {self._dtls.state}")
 

@@ -6,39 +6,21 @@ Its callbacks come on threads of libwebrtc; they only append to queues that `pol
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import reactor_webrtc as rtc
 
 from . import sdp
 from .arrivals import Arrivals
+from .calls import CONNECT_S, CallFailed, SetUp, Signal
 from .clips import BLOCK, RATE
 from .film import Film
 
 SILENCE = bytes(2 * BLOCK)
-CONNECT_S = 10.0
 GATHER_S = 1.0
 "Of candidates of this machine alone: they are there at once."
 CAMERA_BPS = 5_000_000
 "The sender does not adapt: what was encoded is sent."
-
-Signal = Callable[[str], Awaitable[str]]
-"Takes an offer to a server and brings its answer, both SDP. Raises CallFailed."
-
-
-class CallFailed(Exception):
-    """A call did not come about; says why."""
-
-
-@dataclass(slots=True)
-class SetUp:
-    """Monotonic seconds; None: it did not come so far."""
-
-    posted: float
-    answered: float | None = None
-    connected: float | None = None
 
 
 class Exchange:
@@ -149,7 +131,7 @@ class Line:
         for name in ("on_connection_state_change", "on_ice_candidate", "on_ice_gathering_change"):
             setattr(self._observer, name, None)
         self._channel.close(0)
-        self._connection = self._microphone = self._camera = self._transform = self._channel = None
+        del self._connection, self._microphone, self._camera, self._transform, self._channel
 
     # On threads of libwebrtc.
 
@@ -166,7 +148,7 @@ class Line:
                 self._loop.call_soon_threadsafe(self._gathered.set)
 
         def candidate(one: rtc.IceCandidate) -> None:
-            self._candidates.append((one.sdp_mid, one.candidate))
+            self._candidates.append((one.sdp_mid or "", one.candidate))
 
         observer.on_connection_state_change = state
         observer.on_ice_gathering_change = gathering

@@ -16,6 +16,8 @@ class Usage:
     """Of one process or of several together."""
 
     cpu_s: float = 0.0
+    waited_s: float = 0.0
+    "In which threads that had work were not let run; 0 where Linux does not tell."
     rss_mb: float = 0.0
     threads: int = 0
     sockets: int = 0
@@ -23,6 +25,7 @@ class Usage:
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.cpu_s + other.cpu_s,
+            self.waited_s + other.waited_s,
             self.rss_mb + other.rss_mb,
             self.threads + other.threads,
             self.sockets + other.sockets,
@@ -41,6 +44,12 @@ def parse_status(text: str) -> tuple[float, int]:
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     rss_kb = values.get("VmRSS", "0").split()[0]
     return int(rss_kb) / 1024, int(values.get("Threads", "0"))
+
+
+def parse_schedstat(text: str) -> float:
+    """Give the seconds for which a thread waited for a core."""
+    fields = text.split()
+    return int(fields[1]) / 1e9 if len(fields) == 3 else 0.0
 
 
 def family(parents: dict[int, int], root: int, leave_out: Callable[[int], bool]) -> set[int]:
@@ -77,7 +86,8 @@ def _usage(folder: Path) -> Usage:
     if not stat or not status:
         return Usage()
     rss_mb, threads = parse_status(status)
-    return Usage(parse_stat(stat)[1], rss_mb, threads, _sockets(_links(folder / "fd")))
+    waited_s = sum(parse_schedstat(_read(path)) for path in folder.glob("task/*/schedstat"))
+    return Usage(parse_stat(stat)[1], waited_s, rss_mb, threads, _sockets(_links(folder / "fd")))
 
 
 def _sockets(links: Iterable[str]) -> int:

@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 
 from . import sdp
 
@@ -29,8 +30,7 @@ class _End(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, address: Place) -> None:
         self.far = address
@@ -42,7 +42,7 @@ class _End(asyncio.DatagramProtocol):
         if self.other is not None:
             self.other.send(data)
 
-    def error_received(self, error: OSError) -> None: ...  # the far end is not there yet, or no more
+    def error_received(self, error: Exception) -> None: ...  # the far end is not there yet, or no more
 
     def send(self, data: bytes) -> None:
         if self._transport is not None and self.far is not None:

@@ -90,9 +90,14 @@ class Served:
 async def media_server(
     product: Path, backend: str, speech: Speech, folder: Path, cores: Cores
 ) -> AsyncIterator[Served]:
-    """Run `product/media_server.py`; it writes FOLDER/onsets-BACKEND. Raises StartError."""
-    command = [str(product), str(HERE / "product/media_server.py"), f"--backend={backend}"]
-    command += [f"--answer={speech.answer}", f"--onsets={folder / f'onsets-{backend}'}"]
+    """Run `product/media_server.py`, or `aiortc_server.py` as the backend `aiortc`. Raises StartError.
+
+    The former writes FOLDER/onsets-BACKEND.
+    """
+    script = "aiortc_server.py" if backend == "aiortc" else "media_server.py"
+    command = [str(product), str(HERE / "product" / script), f"--answer={speech.answer}"]
+    if backend != "aiortc":
+        command += [f"--backend={backend}", f"--onsets={folder / f'onsets-{backend}'}"]
     log = folder / f"media-{backend}.log"
     async with running(pinned(cores.server, command), log, {}) as server:
         yield Served(server.url, Meter(server.pid))

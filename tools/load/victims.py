@@ -13,7 +13,8 @@ from pathlib import Path
 
 import aiohttp
 
-from .crowd import Address, Crowd, Kinds
+from .calls import Kinds
+from .crowd import Address, Crowd
 from .line import Exchange
 from .servers import Speech
 from .talk import Script
