@@ -4,6 +4,8 @@ Nothing of aiortc's or aioice's modules or classes is replaced, so both backends
 private names in use are listed in `names`; the versions are pinned to a minor in pyproject.toml.
 """
 
+import asyncio
+
 import aioice
 from aiortc import RTCPeerConnection
 
@@ -24,7 +26,7 @@ class Lean(Backend):
     name: BackendName = "lean"
 
     def __init__(self, config: RtcConfig) -> None:
-        self._beat = Beat()
+        self._beat = Beat(asyncio.get_running_loop())
         self._port = MediaPort(config)
 
     async def open(self) -> None:

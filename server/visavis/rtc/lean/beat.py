@@ -15,8 +15,8 @@ PHASES = 4
 class Beat:
     """Calls its members every 20 ms, on deadlines that do not drift; runs only while it has any."""
 
-    def __init__(self) -> None:
-        self._phases = [_Phase(number * BEAT_S / PHASES) for number in range(PHASES)]
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._phases = [_Phase(loop, number * BEAT_S / PHASES) for number in range(PHASES)]
 
     def join(self, tick: Callable[[int], None], failed: Callable[[], None]) -> Callable[[], None]:
         """Have `tick` called with the number of beats since the last time: 1, or more after a stall.
@@ -39,7 +39,8 @@ class _Member:
 
 
 class _Phase:
-    def __init__(self, offset_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, offset_s: float) -> None:
+        self._loop = loop
         self._offset_s = offset_s
         self._members: dict[_Member, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -52,10 +53,9 @@ class _Phase:
         member = _Member(tick, failed)
         self._members[member] = None
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            beats = (loop.time() - self._offset_s) // BEAT_S + 1
+            beats = (self._loop.time() - self._offset_s) // BEAT_S + 1
             self._due = beats * BEAT_S + self._offset_s
-            self._timer = loop.call_at(self._due, self._run, loop)
+            self._timer = self._loop.call_at(self._due, self._run)
 
         def leave() -> None:
             self._members.pop(member, None)
@@ -70,11 +70,11 @@ class _Phase:
             self._timer.cancel()
             self._timer = None
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        late = loop.time() - self._due
+    def _run(self) -> None:
+        late = self._loop.time() - self._due
         beats = 1 + (int(late / BEAT_S) if late > MAX_LATE_S else 0)
         self._due += beats * BEAT_S
-        self._timer = loop.call_at(self._due, self._run, loop)  # before the members: the last may leave
+        self._timer = self._loop.call_at(self._due, self._run)  # before the members: the last may leave
         for member in tuple(self._members):
             if member not in self._members:
                 continue  # another's tick has ended this call
