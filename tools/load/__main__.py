@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from . import figures
-from .bench import BOUNDED, FULL, Plan, Progress, Runner, climb_at
+from .bench import Progress, Runner, climb_at
 from .calls import Kinds
 from .churn import churn
 from .light import Light
 from .line import Exchange
+from .plan import BOUNDED, FULL, Plan
 from .plot import plot
 from .proc import Meter
 from .servers import Cores, Speech, make_speech

@@ -6,20 +6,20 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from .calls import Kinds
 from .crowd import Address, Crowd, measure
 from .delay import probe
-from .figures import MODES, STEPS, Bench, Climb, Window
+from .figures import MODES, Bench, Climb, Window
 from .film import film
 from .line import Exchange
+from .plan import BACKENDS, Plan
 from .proc import Meter
 from .servers import Cores, Served, Speech, media_server, whole_server
 from .talk import Script
 
-BACKENDS = ("lean", "stock")
 MEDIA = (*BACKENDS, "aiortc")
 "Servers that do media alone."
 WARM_S = 3.0
@@ -29,56 +29,6 @@ NETWORKS = {"no_loss": None, "loss_3pct": 0.03}
 
 Serve = Callable[[Path, str, Speech, Path, Cores], AbstractAsyncContextManager[Served]]
 "Runs a server: the product's Python, the backend, what is said, a folder for its files, where it runs."
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run measures, and for how long."""
-
-    window_s: float
-    media_rounds: int
-    "Of the costs of media alone; every second one in reverse order."
-    whole_rounds: int
-    "Of the costs of the whole server."
-    calls: dict[str, int]
-    "While costs are measured, by mode: few enough that no core is full."
-    steps: Sequence[int]
-    step_s: float
-    climbs: Sequence[str]
-    "Backends whose breaking point is looked for."
-    tones_s: float
-
-    def scaled(self, factor: float) -> "Plan":
-        """Give one whose measurements take so many times as long."""
-        return replace(
-            self,
-            window_s=self.window_s * factor,
-            step_s=self.step_s * factor,
-            tones_s=self.tones_s * factor,
-        )
-
-
-BOUNDED = Plan(
-    window_s=10.0,
-    media_rounds=2,
-    whole_rounds=1,
-    calls={"audio": 6, "camera": 6, "camera_720p30": 3},
-    steps=(10, 20, 40, 60),
-    step_s=12.0,
-    climbs=("lean",),
-    tones_s=15.0,
-)
-"Fits ten minutes."
-FULL = Plan(
-    window_s=30.0,
-    media_rounds=4,
-    whole_rounds=4,
-    calls=BOUNDED.calls,
-    steps=STEPS,
-    step_s=30.0,
-    climbs=BACKENDS,
-    tones_s=60.0,
-)
 
 
 class Progress:
