@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from visavis.app import build_app
 from visavis.config import Config, RtcConfig, ServerConfig, SessionConfig
+from visavis.resume import Kept
 
 OFFER = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
 ANSWER = "v=0\r\no=- 2 2 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
@@ -29,6 +30,7 @@ class FakeCall:
 
     call_id: str
     settings: SessionConfig
+    kept: Kept | None = None
     faults: dict[str, BaseException] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
     heeds: bool = True
@@ -74,8 +76,8 @@ class Switchboard:
         self.options = options
         self.ready: Callable[[], Awaitable[bool]] = self._yes
 
-    def open(self, call_id: str, settings: SessionConfig) -> FakeCall:
-        self.calls.append(FakeCall(call_id, settings, **self.options))
+    def open(self, call_id: str, settings: SessionConfig, kept: Kept | None = None) -> FakeCall:
+        self.calls.append(FakeCall(call_id, settings, kept=kept, **self.options))
         return self.calls[-1]
 
     async def _yes(self) -> bool:

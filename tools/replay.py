@@ -85,7 +85,8 @@ def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
     start = records[0]
     ear = RecordedEar()
     lines = revive(start["lines"]) if "lines" in start else NO_LINES
-    conversation = Conversation(revive(start["config"]), ear, start["call_id"], lines)
+    past = revive(start["past"]) if "past" in start else ()
+    conversation = Conversation(revive(start["config"]), ear, start["call_id"], lines, past)
     for record in records:
         now = record.get("t", 0.0)
         match record.get("in"):

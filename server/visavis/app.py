@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
@@ -18,12 +19,18 @@ from .page import Page, web_root
 from .protocol.fields import parse
 from .protocol.realtime_session import merge_session
 from .pulse import Pulse
+from .resume import TOKEN_HEADER, Kept, Resumption, new_token, place_of
 from .status import Status
+from .store import open_store
 
 CALLS = web.AppKey("CALLS", Calls)
 
-OpenCall = Callable[[str, SessionConfig], Call]
-"Makes the call of a new id with a client's settings, without doing any work."
+
+class OpenCall(Protocol):
+    """Makes the call of a new id with a client's settings, without doing any work."""
+
+    def __call__(self, call_id: str, settings: SessionConfig, kept: Kept, /) -> Call: ...
+
 
 _CALLS = "/v1/realtime/calls"
 
@@ -66,6 +73,7 @@ def _app(
 
     async def close_calls(_: web.Application) -> None:
         await calls.aclose()
+        await api.aclose()
 
     async def feel_pulse(_: web.Application) -> AsyncIterator[None]:
         pulse = asyncio.create_task(Pulse(calls, config.server.max_calls, worker).run())
@@ -79,7 +87,7 @@ def _app(
 
 
 class CallApi:
-    """The call resource."""
+    """The call resource. A caller who has the token of a call that was lost goes on from it."""
 
     def __init__(
         self,
@@ -96,6 +104,11 @@ class CallApi:
         self._calls = calls
         self._open_call = open_call
         self._status = status
+        self._resumption = Resumption(config.resume, open_store(config.resume))
+
+    async def aclose(self) -> None:
+        """Let go of what was kept; the calls must be over."""
+        await self._resumption.aclose()
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return call_routes(self.create, self.end)
@@ -105,21 +118,32 @@ class CallApi:
         if self._status is not None:
             await self._status.check_ready()
         offer, changes = await _read_offer(request)
-        session = self._session
-        if changes is not None:
-            try:
-                session = merge_session(session, parse(changes))
-            except ClientEventError as error:
-                param = error.param or "session"
-                raise SignallingError(400, str(error), code=error.code, param=param) from error
-        call_id = str(CallId(secrets.token_hex(RANDOM_BYTES), self._worker, self._node))
-        answer = await self._calls.open(call_id, lambda: self._open_call(call_id, session), offer)
+        returning = request.headers.get(TOKEN_HEADER)
+        await self._end_former(returning)
+        past = await self._resumption.take(returning)
+        try:
+            session = _merged(self._session if past is None else past.session, changes)
+            call_id = CallId(secrets.token_hex(RANDOM_BYTES), self._worker, self._node)
+            token = new_token(call_id)
+            kept = Kept(() if past is None else past.items, self._resumption.keep(token))
+            name = str(call_id)
+            answer = await self._calls.open(name, lambda: self._open_call(name, session, kept), offer)
+        except BaseException:
+            if returning is not None and past is not None:
+                await self._resumption.give_back(returning, past)
+            raise
         return web.Response(
             status=201,
             body=answer.encode(),
             content_type="application/sdp",
-            headers={hdrs.LOCATION: f"{_CALLS}/{call_id}"},
+            headers={hdrs.LOCATION: f"{_CALLS}/{call_id}", TOKEN_HEADER: token},
         )
+
+    async def _end_former(self, token: str | None) -> None:
+        """End the call that a caller comes back from: it may not have been noticed yet that it was lost."""
+        former = None if token is None else place_of(token)
+        if former is not None and str(former) in self._calls:
+            await self._calls.close(str(former), "the caller comes back")
 
     async def end(self, request: web.Request) -> web.Response:
         await self._calls.close(request.match_info["call_id"], "the client hung up")
@@ -133,6 +157,17 @@ def call_routes(create: Handler, end: Handler) -> list[web.AbstractRouteDef]:
         web.delete(f"{_CALLS}/{{call_id}}", end),
         web.post(f"{_CALLS}/{{call_id}}/hangup", end),
     ]
+
+
+def _merged(base: SessionConfig, changes: bytes | None) -> SessionConfig:
+    """Lay a client's settings over what holds without. Raises SignallingError that names the member."""
+    if changes is None:
+        return base
+    try:
+        return merge_session(base, parse(changes))
+    except ClientEventError as error:
+        param = error.param or "session"
+        raise SignallingError(400, str(error), code=error.code, param=param) from error
 
 
 async def _read_offer(request: web.Request) -> tuple[str, bytes | None]:

@@ -16,6 +16,7 @@ from .fleet import Fleet
 from .ids import read_call_id
 from .middleware import read_body
 from .placement import Placement
+from .resume import TOKEN_HEADER, place_of
 from .status import Status
 
 logger = logging.getLogger(__name__)
@@ -65,9 +66,11 @@ class Front:
         await self._status.check_ready()
         body = await read_body(request)
         number: int | None = None
+        # Who comes back finds the conversation where it was, if each worker keeps its own.
+        rather = self._former_worker(request)
         while True:
             self._check_room()
-            number = self._placement.choose(besides=number)
+            number = self._placement.choose(besides=number, rather=rather)
             if number is None:
                 raise SignallingError(
                     503, "The server cannot take the call now.", code="no_worker", retry_after_s=1
@@ -90,6 +93,11 @@ class Front:
             return await self._pass_on(call_id.worker, request, await read_body(request))
         except aiohttp.ClientError as error:
             raise _call_lost() from error
+
+    def _former_worker(self, request: web.Request) -> int | None:
+        """Tell which worker carried the call that a caller comes back from, if it was one of these."""
+        former = place_of(request.headers.get(TOKEN_HEADER, ""))
+        return former.worker if former is not None and former.node == self.config.server.node else None
 
     def _check_room(self) -> None:
         """Raise SignallingError (503) if no call can be added now."""

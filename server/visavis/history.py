@@ -561,8 +561,9 @@ def _as_engines_know(entry: _Entry) -> Item:
 
 
 def _without_needless_sound(content: Content) -> Content:
-    written = isinstance(content, AudioContent) and content.transcript is not None
-    return replace(content, pcm=None, cuts=()) if written else content
+    if not isinstance(content, AudioContent) or content.transcript is None:
+        return content
+    return replace(content, pcm=None, cuts=())
 
 
 def _is_said(content: Content) -> bool:

@@ -13,6 +13,7 @@ from .auth import Gate, peer_address
 from .config import ServerConfig
 from .errors import SignallingError
 from .metrics import REFUSALS
+from .resume import TOKEN_HEADER
 
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("visavis.access")
@@ -23,9 +24,9 @@ METRICS = "/metrics"
 _BODY_S = 10.0
 "In which a request's body must have arrived: slow senders must not pile up."
 
-_ALLOW_HEADERS = "Authorization, Content-Type, X-OpenAI-Agents-SDK, If-Match"
+_ALLOW_HEADERS = f"Authorization, Content-Type, X-OpenAI-Agents-SDK, If-Match, {TOKEN_HEADER}"
 _ALLOW_METHODS = "POST, DELETE"
-_EXPOSE_HEADERS = "Location, ETag, Link, Accept-Patch, Retry-After"
+_EXPOSE_HEADERS = f"Location, ETag, Link, Accept-Patch, Retry-After, {TOKEN_HEADER}"
 _PREFLIGHT_S = 600
 
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

@@ -84,8 +84,10 @@ class Placement:
         desk = self._desks.get(number)
         return desk is not None and desk.placing > 0
 
-    def choose(self, besides: int | None = None) -> int | None:
+    def choose(self, besides: int | None = None, rather: int | None = None) -> int | None:
         """Return the worker that takes the next call, never `besides`; None if none does.
+
+        `rather` takes it if it takes any.
 
         The one with the fewest calls: calls cost much the same, and load is old news when many come at once.
         Among equals, the one whose event loop is the most punctual, then the one that computes least.
@@ -93,6 +95,8 @@ class Placement:
         admitting = [desk for desk in self._desks.values() if desk.admits and desk.number != besides]
         if not admitting:
             return None
+        if rather in {desk.number for desk in admitting}:
+            return rather
         return min(admitting, key=lambda d: (d.calls, d.load.lag_ms, d.load.cpu, d.number)).number
 
     def begin(self, number: int) -> None:

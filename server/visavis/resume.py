@@ -7,9 +7,11 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import sha256
 
 from .config import ResumeConfig
+from .history import Item
 from .ids import CallId, read_call_id
 from .snapshot import Snapshot, UnreadableSnapshotError, unpack
 from .store import Store, StoreError
@@ -35,6 +37,15 @@ def new_token(call_id: CallId) -> str:
 def place_of(token: str) -> CallId | None:
     """Tell which call a token is of; None if it is no token."""
     return read_call_id(token.partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a call goes on from, and where what is said in it is kept."""
+
+    past: tuple[Item, ...]
+    "In order; none of a first call."
+    keeping: "Keeping"
 
 
 class Resumption:

@@ -34,6 +34,7 @@ from .frames import Frame
 from .history import History
 from .lines import NO_LINES, Lines
 from .protocol.realtime import RealtimeProtocol
+from .resume import Kept
 from .rtc import Media
 from .trace import CallTrace
 from .watch import CallWatch
@@ -42,6 +43,12 @@ logger = logging.getLogger(__name__)
 
 Judge = Callable[[Pcm], float]
 "Tells the probability, 0 to 1, that a turn (24 kHz) is finished; blocks."
+
+_KEPT = (ev.ItemDone, ev.ItemTruncated, ev.ItemDeleted, ev.ReplyEnded, ev.TranscriptDone, ev.SessionUpdated)
+"What changes the conversation that another call can go on from."
+
+_LEFT = ("the client hung up", "nobody spoke")
+"Ends that a caller does not come back from."
 
 _SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 
@@ -67,6 +74,7 @@ class Session:
         *,
         media: Media,
         watch: CallWatch | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self.call_id = call_id
         self._config = config
@@ -78,9 +86,14 @@ class Session:
         self._trace = trace
         self._watch = watch or CallWatch()
         conversation = config.conversation_with(settings)
-        trace.start(call_id=call_id, config=conversation, lines=lines)
+        past = () if kept is None else kept.past
+        trace.start(call_id=call_id, config=conversation, lines=lines, past=past)
         self._ear = ear
-        self._conversation = Conversation(conversation, trace.listen_to(ear), call_id, lines)
+        self._conversation = Conversation(conversation, trace.listen_to(ear), call_id, lines, past)
+        self._past = past
+        self._keeping = None if kept is None else kept.keeping
+        if self._keeping is not None:
+            self._keeping.follow(self._conversation.snapshot)
         self._protocol = RealtimeProtocol(call_id, config.engine.model)
         self._peer = media.peer(self)
         self._loop = asyncio.get_running_loop()
@@ -123,6 +136,7 @@ class Session:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 recording = tasks.create_task(self._trace.run())
+                keeping = tasks.create_task(self._keep())
                 watching = tasks.create_task(self._watch.run(self._peer.stats))
                 self._drain()
                 try:
@@ -134,6 +148,7 @@ class Session:
                 self._tasks = None  # nothing new begins
                 self._post()
                 recording.cancel()
+                keeping.cancel()
                 watching.cancel()
                 for response in self._responses.values():
                     response.cancel()
@@ -150,11 +165,25 @@ class Session:
                 self._posting.cancel()
             await self._peer.aclose()
             self._ear.reset()  # gives back what it borrowed
+            await self._leave()
             await self._trace.aclose()
             stats = self._peer.stats()
             self._watch.end(self._reason, stats)
             counts = " ".join(f"{name}={count}" for name, count in asdict(stats).items() if count)
             logger.info("%s: call over: %s; %s", self.call_id, self._reason or "cancelled", counts)
+
+    async def _keep(self) -> None:
+        """Keep the conversation for a caller who comes back; once they have, this call is nobody's."""
+        if self._keeping is not None:
+            await self._keeping.run()
+            self.hang_up("the caller went on in another call")
+
+    async def _leave(self) -> None:
+        """Leave the conversation as the caller heard it, or nothing if the caller has left it."""
+        with self._guarding():
+            self._conversation.end(self._loop.time())
+        if self._keeping is not None:
+            await self._keeping.aclose(forget=self._reason in _LEFT)
 
     def hang_up(self, reason: str) -> None:
         """End the call soon; `run` returns."""
@@ -208,8 +237,12 @@ class Session:
     def channel_opened(self) -> None:
         with self._guarding():
             # At once: what waits for the channel, such as the greeting, comes after it.
-            for text in self._protocol.encode(ev.SessionCreated(self._conversation.session)):
-                self._peer.send_message(text)
+            opening: list[ev.ServerEvent] = [ev.SessionCreated(self._conversation.session)]
+            if self._past:
+                opening.append(ev.Resumed(tuple(item.id for item in self._past)))
+            for event in opening:
+                for text in self._protocol.encode(event):
+                    self._peer.send_message(text)
 
     def connected(self) -> None:
         logger.info("%s: media connected", self.call_id)
@@ -272,6 +305,8 @@ class Session:
                     self.hang_up(reason)
                 case Notify(event):
                     self._send(event)
+                    if self._keeping is not None and isinstance(event, _KEPT):
+                        self._keeping.note_change()
                 case Mark():
                     pass  # for the trace and the watch
         self._arm()

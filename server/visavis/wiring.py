@@ -17,6 +17,7 @@ from .lines import Lines
 from .local.running import rehearsal, running_parts
 from .pulse import watch_gpus
 from .repertoire import Repertoire
+from .resume import Kept
 from .rtc import Media
 from .serving import run_server, say_when_ready
 from .session import Session
@@ -74,11 +75,11 @@ async def making_calls(config: Config, engine: Engine, lines: Callable[[], Lines
         Media(config.rtc, config.conversation.camera) as media,
     ):
 
-        def open_call(call_id: str, settings: SessionConfig) -> Session:
+        def open_call(call_id: str, settings: SessionConfig, kept: Kept) -> Session:
             ear = caller_ear(config.conversation, pool)
             trace = CallTrace(config.trace, call_id)
             parts = (call_id, config, settings, engine, ear, trace, lines(), ears, judge)
-            return Session(*parts, media=media, watch=watch(call_id))
+            return Session(*parts, media=media, watch=watch(call_id), kept=kept)
 
         yield open_call
 

@@ -21,6 +21,7 @@ from visavis.config import Config, RtcConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine import Delta, Engine, Request
 from visavis.frames import Frame
+from visavis.resume import Kept
 from visavis.rtc import Media, OutgoingPeer
 from visavis.session import Session
 from visavis.trace import CallTrace
@@ -53,10 +54,10 @@ async def running_server(
     await media.open()
     sessions: list[Session] = []
 
-    def open_call(call_id: str, settings: SessionConfig) -> Session:
+    def open_call(call_id: str, settings: SessionConfig, kept: Kept) -> Session:
         ear = caller_ear(config.conversation, pool)
         trace = CallTrace(config.trace, call_id)
-        sessions.append(session(call_id, config, settings, engine, ear, trace, media=media))
+        sessions.append(session(call_id, config, settings, engine, ear, trace, media=media, kept=kept))
         return sessions[-1]
 
     app = build_app(config, open_call, engine.ready)

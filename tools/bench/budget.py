@@ -33,6 +33,7 @@ from visavis.ear import caller_ear
 from visavis.engine.vllm import VllmEngine
 from visavis.events import StanceChanged
 from visavis.heap import restart_on_huge_pages, settle
+from visavis.resume import Kept
 from visavis.rtc import Media
 from visavis.session import Session
 from visavis.trace import CallTrace
@@ -155,9 +156,9 @@ async def main(calls: int, *, camera: bool) -> None:
         config = replace(Config(), engine=engine_config)
         engine = VllmEngine(engine_config)
 
-        def open_call(call_id: str, settings: SessionConfig) -> Session:
+        def open_call(call_id: str, settings: SessionConfig, kept: Kept) -> Session:
             ear, marks = caller_ear(config.conversation, pool), Marks(config, call_id)
-            session = Watched(call_id, config, settings, engine, ear, marks, media=media)
+            session = Watched(call_id, config, settings, engine, ear, marks, media=media, kept=kept)
             session.marks = marks
             sessions.append(session)
             return session

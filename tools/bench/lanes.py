@@ -29,6 +29,7 @@ from visavis.config import Config, EngineConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine.vllm import VllmEngine
 from visavis.heap import settle
+from visavis.resume import Kept
 from visavis.rtc import Media
 from visavis.session import Session
 from visavis.trace import CallTrace
@@ -88,11 +89,11 @@ async def open_lane(
         stack.push_async_callback(engine.aclose)
         media = await stack.enter_async_context(Media(config.rtc))
 
-        def open_call(call_id: str, settings: SessionConfig) -> Session:
+        def open_call(call_id: str, settings: SessionConfig, kept: Kept) -> Session:
             drafts.append(Drafts())
             ear = caller_ear(config.conversation, pool)
             counting = Counting(config, call_id, drafts[-1])
-            return Session(call_id, config, settings, engine, ear, counting, media=media)
+            return Session(call_id, config, settings, engine, ear, counting, media=media, kept=kept)
 
         runner = web.AppRunner(build_app(config, open_call, engine.ready))
         await runner.setup()
