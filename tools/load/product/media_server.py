@@ -36,7 +36,14 @@ QUIET_S = 0.3
 class Handler:
     """One call."""
 
-    def __init__(self, blocks: Iterator[Pcm], camera: CameraConfig, onset: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        blocks: Iterator[Pcm],
+        camera: CameraConfig,
+        onset: Callable[[float], None],
+        take_frame: Callable[[Frame], None],
+    ) -> None:
+        self.receive_frame = take_frame
         self._blocks = blocks
         self._every = round(RATE / camera.fps)
         self._picture_at = 0
@@ -63,8 +70,6 @@ class Handler:
             self._picture_at = at + self._every
         return wanted
 
-    def receive_frame(self, frame: Frame) -> None: ...
-
     def channel_opened(self) -> None: ...
 
     def receive_message(self, text: str) -> None: ...
@@ -80,7 +85,10 @@ class Server:
         self._onset = onset
         blocks = answer[: len(answer) // BLOCK * BLOCK].reshape(-1, BLOCK)
         self._blocks = [*blocks, *np.zeros_like(blocks)]
-        self._calls: dict[str, tuple[Peer, Handler, asyncio.Task[None]]] = {}
+        self.calls: dict[str, tuple[Peer, Handler, asyncio.Task[None]]] = {}
+
+    def receive_frame(self, frame: Frame) -> None:
+        """Take a picture of any call, encoded as for the engine."""
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -89,7 +97,7 @@ class Server:
         return app
 
     async def create(self, request: web.Request) -> web.Response:
-        handler = Handler(itertools.cycle(self._blocks), self._camera, self._onset)
+        handler = Handler(itertools.cycle(self._blocks), self._camera, self._onset, self.receive_frame)
         peer = self._media.peer(handler)
         try:
             answer = await peer.answer(await request.text())
@@ -98,25 +106,25 @@ class Server:
             return web.Response(status=error.status, text=str(error))
         peer.want_video(self._camera.fps)
         call = secrets.token_hex(8)
-        self._calls[call] = peer, handler, asyncio.create_task(self._watch(call, peer, handler))
+        self.calls[call] = peer, handler, asyncio.create_task(self._watch(call, peer, handler))
         place = {"Location": f"/v1/realtime/calls/{call}"}
         return web.Response(status=201, text=answer, content_type="application/sdp", headers=place)
 
     async def end(self, request: web.Request) -> web.Response:
-        if (known := self._calls.get(request.match_info["call"])) is not None:
+        if (known := self.calls.get(request.match_info["call"])) is not None:
             known[1].over.set()
             await asyncio.wait({known[2]})
         return web.Response()
 
     async def aclose(self) -> None:
-        tasks = [task for _, handler, task in self._calls.values() if not handler.over.set()]
+        tasks = [task for _, handler, task in self.calls.values() if not handler.over.set()]
         await asyncio.gather(*tasks)
 
     async def _watch(self, call: str, peer: Peer, handler: Handler) -> None:
         try:
             await handler.over.wait()
         finally:
-            del self._calls[call]
+            del self.calls[call]
             await peer.aclose()
 
 
