@@ -21,7 +21,7 @@ from visavis.config import Config, RtcConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine import Delta, Engine, Request
 from visavis.frames import Frame
-from visavis.resume import Kept
+from visavis.resume import TOKEN_HEADER, Kept
 from visavis.rtc import Media, OutgoingPeer
 from visavis.session import Session
 from visavis.trace import CallTrace
@@ -149,8 +149,11 @@ class Caller:
         ear: Ear | None = None,
         film: Callable[[], Awaitable[av.VideoFrame]] | None = None,
         fps: float = 12.0,
+        token: str | None = None,
     ) -> None:
+        """`token` is that of a call which this one goes on from."""
         self.ear = ear or Ear()
+        self.token = token
         self.peer: OutgoingPeer
         self._media = Media(RtcConfig())
         self._film = (film, fps)
@@ -167,8 +170,11 @@ class Caller:
         self.peer = self._media.caller(self.ear, *self._film)
         url = f"{self._url}/v1/realtime/calls"
         headers = {"Content-Type": "application/sdp"}
+        if self.token is not None:
+            headers[TOKEN_HEADER] = self.token
         async with self._http.post(url, data=await self.peer.offer(), headers=headers) as response:
             assert response.status == 201, await response.text()
+            self.token = response.headers[TOKEN_HEADER]
             self.call_id = response.headers["Location"].rsplit("/", 1)[-1]
             await self.peer.accept(await response.text())
         await until(lambda: self.ear.open, "session.created")
