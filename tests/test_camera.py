@@ -1,7 +1,6 @@
 import asyncio
 import fractions
 import io
-import random
 
 import av
 import numpy as np
@@ -12,7 +11,7 @@ from aiortc.mediastreams import MediaStreamError
 from visavis.audio import RATE
 from visavis.config import CameraConfig
 from visavis.frames import Frame
-from visavis.rtc.camera import CameraInput, MediaClock, encode_jpeg, quantiser
+from visavis.rtc.camera import CameraInput, encode_jpeg, quantiser
 
 
 def picture(width: int = 320, height: int = 240, seed: int = 0) -> av.VideoFrame:
@@ -60,29 +59,6 @@ def test_better_quality_costs_bytes() -> None:
     assert (quantiser(1), quantiser(100)) == (31, 2)
 
 
-def test_pictures_are_placed_by_their_own_time_and_not_by_when_they_came() -> None:
-    clock = MediaClock()
-    jitter = random.Random(1)
-    clock.place(0.0, 48_000)
-    for n in range(1, 100):
-        at = clock.place(n / 30, 48_000 + n * RATE // 30 + jitter.randrange(0, 4_000))
-        assert abs(at - (48_000 + n * RATE / 30)) < 700
-
-
-def test_a_drifting_camera_clock_is_followed() -> None:
-    clock = MediaClock()
-    for n in range(3_000):
-        at = clock.place(n / 30 * 0.999, n * RATE // 30)
-    assert abs(at - 2_999 * RATE // 30) < RATE // 4
-
-
-def test_a_jump_of_the_camera_clock_is_anchored_anew_and_never_goes_back() -> None:
-    clock = MediaClock()
-    assert clock.place(0.0, 1_000) == 1_000
-    assert clock.place(47_721.0, 2_000) == 2_000
-    assert clock.place(47_720.5, 2_100) == 2_000
-
-
 class Tape(MediaStreamTrack):
     """A remote camera that delivers as fast as it is read."""
 
@@ -115,12 +91,9 @@ async def test_only_wanted_pictures_are_converted() -> None:
         asked.append(at)
         return at >= len(got) * RATE // 2
 
-    seen: list[None] = []
-    camera = CameraInput(
-        CameraConfig(), lambda: tape.sent * RATE // 30, wants, got.append, lambda: seen.append(None)
-    )
-    await camera.run(tape)
-    assert len(seen) == 90
+    await CameraInput(CameraConfig(), lambda: tape.sent * RATE // 30, wants, got.append, "screen").run(tape)
+    assert not tape.left
+    assert {frame.source for frame in got} == {"screen"}
     assert 1 <= len(got) <= 7
     assert asked == sorted(asked)
 
@@ -138,10 +111,11 @@ async def test_at_most_one_picture_is_converted_at_a_time(monkeypatch: pytest.Mo
     monkeypatch.setattr(asyncio, "to_thread", slow)
     tape, got = Tape(90), list[Frame]()
 
-    def seen() -> None:
+    def position() -> int:
         if not tape.left:
             release.set()
+        return 0
 
-    await CameraInput(CameraConfig(), lambda: 0, lambda at: True, got.append, seen).run(tape)
+    await CameraInput(CameraConfig(), position, lambda at: True, got.append).run(tape)
     assert running == 1
     assert len(got) == 1

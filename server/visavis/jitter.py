@@ -109,6 +109,11 @@ class JitterBuffer:
         "Length of the newest packet."
         self._fill_at: float | None = None
 
+    @property
+    def end(self) -> int | None:
+        """The timestamp up to which time has been told; None before a time line."""
+        return None if self._end is None else (self._end + self._filled) & 0xFFFF_FFFF
+
     def start(self, now: float) -> None:
         """Begin the time line: from here silence is told even if no packet ever comes."""
         if self._fill_at is None:
@@ -119,7 +124,7 @@ class JitterBuffer:
         self.counts.received += 1
         if self._sequence is None:
             self._sequence = sequence
-        ahead = _signed(sequence - self._sequence, 16)
+        ahead = signed(sequence - self._sequence, 16)
         if abs(ahead) > MAX_JUMP:
             self.restart()
             self._sequence = sequence
@@ -196,7 +201,7 @@ class JitterBuffer:
         if ticks <= 0:
             self.counts.malformed += 1
             return
-        gap = 0 if self._end is None else _signed(held.timestamp - self._end, 32)
+        gap = 0 if self._end is None else signed(held.timestamp - self._end, 32)
         if abs(gap) > self._max_gap:
             self.counts.restarts += 1
         elif gap < 0:
@@ -220,6 +225,7 @@ class JitterBuffer:
             self._events.append(Lost(lost, following))
 
 
-def _signed(value: int, bits: int) -> int:
+def signed(value: int, bits: int) -> int:
+    """Return a difference of two numbers of so many bits, which wrap, as the shorter way between them."""
     half = 1 << bits - 1
     return (value + half & (1 << bits) - 1) - half

@@ -7,7 +7,7 @@ import numpy as np
 from .audio import BLOCK, EMPTY, RATE, Pcm
 from .codecs import Decoder
 from .config import RtcConfig
-from .jitter import Audio, Counts, JitterBuffer, Lost
+from .jitter import Audio, Counts, JitterBuffer, Lost, signed
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +78,15 @@ class AudioReceiver:
         block, self._pending = self._pending[:BLOCK], self._pending[BLOCK:]
         self.position += BLOCK
         return block
+
+    def position_of(self, timestamp: int, later_s: float = 0.0) -> int | None:
+        """Tell the position of what was said so long after an RTP time; None without a stream."""
+        end = self._buffer.end
+        if end is None:
+            return None
+        rate = self._decoder.clock_rate
+        ahead_s = signed(timestamp - end, 32) / rate + later_s
+        return self.position + len(self._pending) + round(ahead_s * RATE)
 
     def _keeps_pace(self, now: float) -> bool:
         passed_s = 0.0 if self._paced_at is None else now - self._paced_at

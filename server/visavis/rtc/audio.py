@@ -35,6 +35,10 @@ class AudioInput:
         """Samples handed out, at 24 kHz."""
         return self._receiver.position
 
+    def position_of(self, timestamp: int, later_s: float) -> int | None:
+        """Tell the position of what was said so long after an RTP time; None if that is not known."""
+        return self._receiver.position_of(timestamp, later_s)
+
     def stats(self) -> dict[str, Any]:
         """Give what became of the packets, by the names of `PeerStats`."""
         counts = self._receiver.counts

@@ -79,9 +79,7 @@ class StockLeg(Leg):
 
     def take_track(self, receiver: RTCRtpReceiver) -> None:
         if receiver.track.kind == "video":
-            camera = CameraInput(
-                self._camera, self._position, self._wants_frame, self._handler.receive_frame, lambda: None
-            )
+            camera = CameraInput(self._camera, self._position, self._wants_frame, self._handler.receive_frame)
             self._handler.spawn(camera.run(receiver.track))
         elif self._track is None:
             self._track = receiver.track

@@ -12,6 +12,7 @@ from aiortc import RTCPeerConnection
 from ...config import CameraConfig, RtcConfig
 from ..backend import Backend, BackendName, LegHandler
 from .beat import Beat
+from .decode import DecodeThread
 from .ice import keep_consent
 from .leg import LeanLeg
 from .names import missing_names
@@ -21,12 +22,13 @@ __all__ = ["Lean", "missing_names"]
 
 
 class Lean(Backend):
-    """What the calls of a process share: one UDP port, and the beat of their voices."""
+    """What the calls of a process share: a UDP port, the beat of their voices, a thread for pictures."""
 
     name: BackendName = "lean"
 
     def __init__(self, config: RtcConfig) -> None:
         self._beat = Beat(asyncio.get_running_loop())
+        self._decoding = DecodeThread()
         self._port = MediaPort(config)
 
     async def open(self) -> None:
@@ -35,11 +37,12 @@ class Lean(Backend):
     def leg(
         self, config: RtcConfig, camera: CameraConfig, connection: RTCPeerConnection, handler: LegHandler
     ) -> LeanLeg:
-        return LeanLeg(config, camera, connection, handler, self._beat, self._attach)
+        return LeanLeg(config, camera, connection, handler, self._beat, self._decoding, self._attach)
 
     async def aclose(self) -> None:
         self._beat.close()
         self._port.close()
+        await asyncio.to_thread(self._decoding.close)
 
     def _attach(self, connection: aioice.Connection, answers: bool) -> None:
         keep_consent(connection)

@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...jitter import signed
 from .depacketize import Piece
 
 REORDER_S = 0.01
@@ -251,9 +252,3 @@ class Assembler:
                 return
         self._losses.clear()
         self._forget_before(self._scan)
-
-
-def signed(difference: int, bits: int) -> int:
-    """Return a difference of two numbers that wrap as the shorter way between them."""
-    half = 1 << bits - 1
-    return (difference + half & (1 << bits) - 1) - half

@@ -128,16 +128,22 @@ class Gate:
         """The picture of this time is not needed."""
         self._skipped = timestamp
 
+    def is_skipped(self, timestamp: int) -> bool:
+        return timestamp == self._skipped
+
     def saw_layer(self, layer: int) -> None:
         """A picture of a temporal layer came."""
         self._layers = self._layers or layer > 0
 
-    def decoded(self, *, key: bool, cost_s: float) -> None:
-        """A picture was decoded, which has taken so much of the processor."""
-        self._begun = 0
+    def saw_key_frame(self) -> None:
+        """A key frame was put together."""
+        self._in_vain = 0
+
+    def decoded(self, pictures: int, cost_s: float) -> None:
+        """So many pictures were decoded, which has taken so much of the processor."""
+        if pictures:
+            self._begun = 0
         self._cost_s += cost_s
-        if key:
-            self._in_vain = 0
 
     def is_stuck(self, now: float) -> bool:
         """Tell, once, that packets come and no picture does."""

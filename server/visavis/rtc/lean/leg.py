@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import aioice
@@ -12,13 +13,14 @@ from ...config import CameraConfig, RtcConfig
 from ...receiver import AudioReceiver
 from ..audio import AudioInput, AudioOutput
 from ..backend import Leg, LegHandler
-from ..camera import CameraInput
+from ..clock import MediaClock
 from ..stats import PeerStats
 from .beat import Beat
+from .camera import VideoStream, observe_reports
+from .decode import DecodeThread
 from .inbound import AudioStream
 from .outbound import Voice
 from .transport import Transport, take_packets
-from .video import VideoGuard
 
 MAX_OVERRUN = 65_536
 "Bytes of unfinished messages beyond the window that the other side was told: what is on its way then."
@@ -34,6 +36,7 @@ class LeanLeg(Leg):
         connection: RTCPeerConnection,
         handler: LegHandler,
         beat: Beat,
+        decoding: DecodeThread,
         attach: Callable[[aioice.Connection, bool], None],
     ) -> None:
         self._config = config
@@ -41,6 +44,7 @@ class LeanLeg(Leg):
         self._connection = connection
         self._handler = handler
         self._beat = beat
+        self._decoding = decoding
         self._attach = attach
         self._loop = asyncio.get_running_loop()
         self.output = AudioOutput(handler.pull_audio)
@@ -53,7 +57,9 @@ class LeanLeg(Leg):
         self._sender: RTCRtpSender | None = None
         self._voice: Voice | None = None
         "None where aiortc encodes and sends, by `output`: for G.711."
-        self._guards: list[VideoGuard] = []
+        self._cameras: list[VideoStream] = []
+        self._clocks: list[MediaClock] = []
+        self._fps = camera.fps
 
     def send_audio(self, sender: RTCRtpSender) -> None:
         self._sender = sender
@@ -81,24 +87,34 @@ class LeanLeg(Leg):
         self._audio = AudioInput(AudioReceiver(decoder_for(codec), self._config), self._handler.receive_audio)
         self._stream = AudioStream(receiver, self._audio)
         take_packets(receiver, self._stream, self._transport_of)
+        observe_reports(receiver, self._on_audio_report)
         if codec.lower() == "opus" and libopus() is not None and self._sender is not None:
             self._voice = Voice(self._config, self._sender, self._handler.pull_audio, self._transport_of)
 
     def take_track(self, receiver: RTCRtpReceiver) -> None:
         if receiver.track.kind != "video":
             return
-        guard = VideoGuard(receiver, self._loop.time)
-        self._guards.append(guard)
-        camera = CameraInput(
+        clock = MediaClock(self._position_of)
+        self._clocks.append(clock)
+        camera = VideoStream(
+            receiver,
             self._camera,
+            self._decoding,
+            self._transport_of,
+            clock,
             self._position,
             self._handler.wants_frame,
             self._handler.receive_frame,
-            guard.picture_seen,
         )
-        self._handler.spawn(camera.run(receiver.track))
+        camera.want(self._fps)
+        self._cameras.append(camera)
+        observe_reports(receiver, partial(clock.receive_report, "video"))
+        take_packets(receiver, camera, self._transport_of)
 
-    def want_video(self, fps: float) -> None: ...
+    def want_video(self, fps: float) -> None:
+        self._fps = fps
+        for camera in self._cameras:
+            camera.want(fps)
 
     def start(self) -> None:
         self.heard = self._loop.time()
@@ -133,7 +149,9 @@ class LeanLeg(Leg):
             bytes_in=sum(each["_RTCDtlsTransport__rx_bytes"] for each in carried),
             bytes_out=sum(each["_RTCDtlsTransport__tx_bytes"] for each in carried),
             undecryptable=sum(each.undecryptable for each in self._transports.values()),
-            frames_dropped=sum(guard.dropped for guard in self._guards),
+            frames_wanted=sum(camera.wanted for camera in self._cameras),
+            frames_decoded=sum(camera.decoded for camera in self._cameras),
+            frames_dropped=sum(camera.dropped for camera in self._cameras),
         )
 
     def close(self) -> None:
@@ -141,6 +159,8 @@ class LeanLeg(Leg):
             self._audio.close()
         if self._voice is not None:
             self._voice.close()
+        for camera in self._cameras:
+            camera.close()
 
     def _transport_of(self, dtls: RTCDtlsTransport) -> Transport:
         transport = self._transports.get(dtls)
@@ -161,3 +181,10 @@ class LeanLeg(Leg):
 
     def _position(self) -> int:
         return 0 if self._audio is None else self._audio.position
+
+    def _position_of(self, timestamp: int, later_s: float) -> int | None:
+        return None if self._audio is None else self._audio.position_of(timestamp, later_s)
+
+    def _on_audio_report(self, ntp: int, rtp: int) -> None:
+        for clock in self._clocks:
+            clock.receive_report("audio", ntp, rtp)
