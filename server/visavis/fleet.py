@@ -146,11 +146,11 @@ class Fleet:
                 return
             if crew.dismissed.is_set():
                 if fault is not None:
-                    logger.error("%s: %d calls are lost", fault, calls)
+                    logger.error("%s; calls lost: %d", fault, calls)
                 return
             pause_s = backoff.pause(loop.time() - started)
             ended = fault or f"worker {number} ended"
-            logger.error("%s: %d calls are lost, another starts in %.2f s", ended, calls, pause_s)
+            logger.error("%s; calls lost: %d, another starts in %.2f s", ended, calls, pause_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await crew.dismissed.wait()
@@ -189,6 +189,7 @@ class Fleet:
 
     def _welcome(self, crew: _Crew, number: int) -> None:
         """A worker takes calls; it gets them when its whole crew does."""
+        logger.info("worker %d takes calls", number)
         crew.arrived.add(number)
         if crew.ready.done():
             self._placement.add(number)
