@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+import aioice.ice
 import av
 import numpy as np
 import pytest
-from aiortc import RTCPeerConnection, RTCSessionDescription
+from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
 
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.config import RtcConfig
@@ -18,6 +20,21 @@ from visavis.frames import Frame
 from visavis.rtc import CloseReason, Media, OutgoingPeer, Peer
 
 LOUD_DBFS = -30
+
+on_both_backends = pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(RtcConfig(), id="lean"),
+        pytest.param(
+            RtcConfig(backend="stock"),
+            id="stock",
+            marks=pytest.mark.skipif(
+                not aioice.ice.get_host_addresses(use_ipv4=True, use_ipv6=True),
+                reason="aioice alone offers no loopback",
+            ),
+        ),
+    ],
+)
 
 
 async def until(condition: Callable[[], object], what: str, patience_s: float = 30.0) -> None:
@@ -105,6 +122,38 @@ class Metronome(Handler):
             heard - max(struck for struck in other.struck if struck <= heard)
             for heard in self.heard[-strikes:]
         )
+
+
+class StockListener:
+    """What aiortc itself makes of the same stream."""
+
+    def __init__(self) -> None:
+        self.connection = RTCPeerConnection()
+        self.connection.addTrack(AudioStreamTrack())
+        self.connection.on("track", self.listen)
+        self.ear = Metronome()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def answer(self, offer: str) -> str:
+        await self.connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+        await self.connection.setLocalDescription()
+        return self.connection.localDescription.sdp
+
+    def listen(self, track: MediaStreamTrack) -> None:
+        self.tasks.append(asyncio.create_task(self._run(track)))
+
+    async def _run(self, track: MediaStreamTrack) -> None:
+        while True:
+            try:
+                frame = await track.recv()
+            except MediaStreamError:
+                return
+            assert isinstance(frame, av.AudioFrame)
+            self.ear.receive_audio(frame.to_ndarray()[0][::4])
+
+    async def aclose(self) -> None:
+        await self.connection.close()
+        await asyncio.gather(*self.tasks)
 
 
 async def picture() -> av.VideoFrame:
