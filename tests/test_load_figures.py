@@ -160,7 +160,7 @@ def test_growth_is_told_from_when_it_was_warm() -> None:
     left = Leftovers(Left(100.0, tasks=8, threads=4, sockets=6), rounds, [3.5, 3.9])
     told = left.figures(warm_share=0.2)
     assert told["rss_mb"] == {"before": 100.0, "warm": 130.0, "after": 133.0, "growth": 3.0}
-    assert told["tasks"] == {"before": 8, "after": 9}
+    assert told["tasks"] == {"before": 8, "warm": 9, "after": 9, "growth": 0}
     assert told["dead_peer_s"]["most"] == 3.9
 
 

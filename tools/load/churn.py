@@ -16,8 +16,10 @@ from .proc import measure
 from .servers import Cores, Speech, whole_server
 from .victims import WAYS
 
-BATCH = 10
+BATCH = 20
 "Calls of one process that ends one way."
+REST_S = 1.0
+"In which nothing changes in a server that is at rest."
 SETTLE_S = 30.0
 "In which what was ended must be gone."
 CONNECT_S = 5.0
@@ -42,6 +44,14 @@ class Watch:
         tasks = int(json.loads(self.told.read_text())["tasks"])
         usage = measure(self.pid)
         return Left(usage.rss_mb, tasks, usage.threads, usage.sockets)
+
+    async def at_rest(self) -> Left:
+        """Wait until the server has started all that it starts by itself."""
+        before, now = None, await self.left()
+        while before is None or before.tasks != now.tasks:
+            await asyncio.sleep(REST_S)
+            before, now = now, await self.left()
+        return now
 
     async def settled(self, tasks: int) -> float:
         """Wait until no more tasks are left than that; give the seconds it took."""
@@ -69,7 +79,7 @@ async def churn(
     async with whole_server(product, backend, speech, folder, cores, settings, script) as server:
         assert server.meter.server_pid is not None
         watch = Watch(server.meter.server_pid, told)
-        leftovers = Leftovers(before=await watch.left())
+        leftovers = Leftovers(before=await watch.at_rest())
         done = number = 0
         while done < calls:
             way = WAYS[number % len(WAYS)]

@@ -307,21 +307,21 @@ class Leftovers:
         return self.rounds[-1] if self.rounds else self.before
 
     def figures(self, warm_share: float) -> dict[str, Any]:
-        """Compare the end with the beginning; memory with what it was after the first share of the rounds."""
-        after = self.latest
+        """Compare the end with the beginning, and with what was left after the first share of the rounds.
+
+        Pools and caches fill at first; growth is what came after that.
+        """
         warm = self.rounds[int(warm_share * len(self.rounds))] if self.rounds else self.before
-        return {
-            "rss_mb": {
-                "before": round(self.before.rss_mb, 1),
-                "warm": round(warm.rss_mb, 1),
-                "after": round(after.rss_mb, 1),
-                "growth": round(after.rss_mb - warm.rss_mb, 1),
-            },
-            "tasks": {"before": self.before.tasks, "after": after.tasks},
-            "threads": {"before": self.before.threads, "after": after.threads},
-            "sockets": {"before": self.before.sockets, "after": after.sockets},
-            "dead_peer_s": spread(self.dead_peer_s),
+        told = {
+            name: {
+                "before": round(getattr(self.before, name), 1),
+                "warm": round(getattr(warm, name), 1),
+                "after": round(getattr(self.latest, name), 1),
+                "growth": round(getattr(self.latest, name) - getattr(warm, name), 1),
+            }
+            for name in ("rss_mb", "tasks", "threads", "sockets")
         }
+        return told | {"dead_peer_s": spread(self.dead_peer_s)}
 
 
 def last_line(told: dict[str, Any]) -> str:
