@@ -34,24 +34,13 @@ async def main(url: str, speech: Speech, mode: str, most_libwebrtc: int) -> None
     kinds = Kinds(Exchange(), light, most_libwebrtc)
     address = Address(url, os.environ.get("VISAVIS_KEY"))
     async with Crowd(kinds, address, script, None if mode == "audio" else film(mode)) as crowd:
-        wanted: asyncio.Queue[int | None] = asyncio.Queue()
         telling = asyncio.create_task(_tell(crowd))
-        reading = asyncio.create_task(_read(wanted))
         try:
-            while (calls := await wanted.get()) is not None:
-                while not wanted.empty() and (newer := wanted.get_nowait()) is not None:
-                    calls = newer
-                await crowd.shrink(calls)
-                await crowd.grow(calls)
+            while line := await asyncio.to_thread(sys.stdin.readline):
+                await crowd.shrink(int(line))
+                await crowd.grow(int(line))
         finally:
-            reading.cancel()
             telling.cancel()
-
-
-async def _read(wanted: asyncio.Queue[int | None]) -> None:
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        wanted.put_nowait(int(line))
-    wanted.put_nowait(None)
 
 
 async def _tell(crowd: Crowd) -> None:

@@ -5,7 +5,7 @@
 
 LOAD_SPEECH has question-*.wav and interruption-*.wav; LOAD_CAMERA is audio, camera (the default) or
 camera_720p30; VISAVIS_KEY is the server's key. Locust patches sockets and threads, which libwebrtc and
-asyncio cannot stand: so the calls live in a process of their own (`load.desk`), told how many users there are.
+asyncio cannot stand: so the calls live in a process of their own (`load.desk`).
 """
 
 import json
