@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import count, islice
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from visavis.engine import (
     TextPart,
     TranscriptDelta,
 )
+from visavis.engine.pool import LockPool
 from visavis.engine.router import Entry, RouterEngine
 from visavis.engine.scripted import Fault, Reply, ScriptedEngine
 from visavis.errors import EngineBusy, EngineError, EngineLost, EngineRefused
@@ -583,3 +585,52 @@ async def test_what_may_be_in_vain_takes_no_place_that_an_answer_may_need() -> N
         engine.gate.set()
         await answer
     assert ("second", "answered", "fallback") not in router.counts()
+
+
+# Places that several processes share; two routers stand for two processes.
+
+
+@pytest.fixture
+def pools(tmp_path: Path) -> Callable[[int, int], LockPool]:
+    return lambda places, queue: LockPool(tmp_path / "pool", places, queue)
+
+
+async def test_places_are_never_exceeded_by_all_together(pools: Callable[[int, int], LockPool]) -> None:
+    gated = Gated()
+    routers = [router(Entry("gpu", gated, 3, 6, pool=pools(3, 6))) for _ in range(2)]
+    asks = [asyncio.create_task(take(routers[i % 2], call(i))) for i in range(7)]
+    await settle()
+    assert (gated.live, gated.most) == (3, 3)
+    gated.gate.set()
+    assert {text(deltas) for deltas in await asyncio.gather(*asks)} == {"Done waiting."}
+    assert gated.most == 3
+    for each in routers:
+        await each.aclose()
+
+
+async def test_a_queue_is_never_longer_for_all_together(pools: Callable[[int, int], LockPool]) -> None:
+    gated = Gated()
+    one, two = (router(Entry("gpu", gated, 1, 1, pool=pools(1, 1))) for _ in range(2))
+    asks = [asyncio.create_task(take(one)), asyncio.create_task(take(two))]
+    await settle()
+    for each in (one, two):
+        with pytest.raises(EngineBusy):
+            await take(each)
+    gated.gate.set()
+    await asyncio.gather(*asks)
+    for each in (one, two):
+        await each.aclose()
+
+
+async def test_who_gives_up_waiting_leaves_nothing_behind(pools: Callable[[int, int], LockPool]) -> None:
+    gated = Gated()
+    one, two = (router(Entry("gpu", gated, 1, 1, pool=pools(1, 1))) for _ in range(2))
+    first, second = asyncio.create_task(take(one)), asyncio.create_task(take(two))
+    await settle()
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    gated.gate.set()
+    await first
+    assert text(await take(two)) == "Done waiting."
+    for each in (one, two):
+        await each.aclose()

@@ -21,6 +21,7 @@ import pytest
 
 from loopback.kit import Caller, until
 from visavis.ids import read_call_id
+from visavis.workers import SILENCE_S
 
 pytestmark = [
     pytest.mark.slow,
@@ -207,6 +208,8 @@ async def test_new_settings_come_with_new_workers_and_a_running_call_goes_on(sha
         await talk(early)
         await until(lambda: len({*shared.workers()} & before) == 1, "the idle old one ends", PATIENCE_S)
         assert "visavis.call_ending" not in early.ear.kinds()
+        shared.process.send_signal(signal.SIGHUP)
+        await until(lambda: "calls still go on by the settings before" in shared.log(), "patience")
         assert await end(shared, http, early) == (200, "")
         await until(lambda: not {*shared.workers()} & before, "the old ones end", PATIENCE_S)
         assert len(shared.workers()) == 2
@@ -254,6 +257,17 @@ async def test_the_front_counts_for_all(shared: Service) -> None:
             for caller in (one, two):
                 await end(shared, http, caller)
         await becomes(0, http)
+
+
+async def test_a_front_that_stands_still_for_a_while_loses_nobody(own: Service) -> None:
+    async with aiohttp.ClientSession() as http, Caller(own.url, http) as caller:
+        before = own.workers()
+        own.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(SILENCE_S + 1)
+        own.process.send_signal(signal.SIGCONT)
+        await talk(caller)
+        assert await end(own, http, caller) == (200, "")
+        assert own.workers() == before
 
 
 async def test_a_signal_drains_all_workers(own: Service) -> None:

@@ -60,6 +60,26 @@ async def test_a_second_signal_ends_the_calls_at_once() -> None:
         assert board.calls[0].told[-1] == "gone"
 
 
+async def test_one_process_says_why_it_does_not_reload(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(Switchboard()) as (address, server), aiohttp.ClientSession() as client:
+        signal.raise_signal(signal.SIGHUP)
+        await until(lambda: "SIGHUP changes nothing" in caplog.text)
+        assert "server.workers" in caplog.text
+        async with client.get(f"{address.split()[0]}/readyz") as response:
+            assert response.status == 200
+        assert not server.done()
+
+
+async def test_a_terminal_that_is_closed_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = True
+    monkeypatch.setattr("os.isatty", lambda _: there)
+    async with running(Switchboard()) as (_, server):
+        there = False
+        signal.raise_signal(signal.SIGHUP)
+        async with asyncio.timeout(5):
+            await server
+
+
 @pytest.mark.parametrize("beginning", ["", "GET /he", "GET /healthz HTTP/1.1\r\nHost: local"])
 async def test_who_connects_and_does_not_ask_is_let_go(
     monkeypatch: pytest.MonkeyPatch, beginning: str

@@ -100,6 +100,18 @@ class Fleet:
         if old is not None:
             self._dismiss(old, Drain(config.server.restart_s, config.server.drain_s))
 
+    @property
+    def room(self) -> float:
+        """Which share of the calls could be added now, 0 to 1."""
+        if self.closing or self._crew is None:
+            return 0.0
+        return max(0.0, 1 - len(self._placement) / self._crew.config.server.max_calls)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether workers of earlier settings are still there."""
+        return any(crew is not self._crew for crew in self._crews.values())
+
     def http(self, number: int) -> aiohttp.ClientSession | None:
         """Return a client of a worker's server, None if there is no such worker."""
         worker = self._workers.get(number)

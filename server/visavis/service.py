@@ -79,7 +79,7 @@ class _Service:
         self._status = Status(lambda: self._fleet.closing, self._ready)
         self._front = Front(config, self._fleet, self._placement, self._status)
         self._manning: asyncio.Task[None] | None = None
-        "Workers are being started for other settings."
+        "Workers are being started."
         self._speaking: asyncio.Task[None] | None = None
         "Lines are being spoken for the workers."
 
@@ -102,8 +102,8 @@ class _Service:
             manned.set()
 
         remote = config.engine.name != "local"
+        self._manning = self._tasks.create_task(start())
         others = [
-            self._tasks.create_task(start()),
             self._tasks.create_task(say_when_ready(self._ready, manned, remote=remote)),
             self._tasks.create_task(watch_gpus()),
         ]
@@ -117,7 +117,7 @@ class _Service:
 
     def _reload(self) -> None:
         if self._manning is not None and not self._manning.done():
-            logger.warning("SIGHUP changes nothing: workers are just being started for the last one")
+            logger.warning("SIGHUP changes nothing: workers are just being started")
             return
         self._manning = self._tasks.create_task(self._man_again())
 
@@ -127,6 +127,10 @@ class _Service:
             config = self._read_again()
             _check(config)
             self._check_changes(config)
+            if self._fleet.leaving:
+                raise ConfigError(
+                    "calls still go on by the settings before those now; again when they are over."
+                )
             await self._man(config)
         except VisavisError as error:
             logger.error("SIGHUP changes nothing: %s", error)

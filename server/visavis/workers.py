@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _START_S = 60.0
 "From the start to the first report: a cold disk and a busy machine take ten."
-_SILENCE_S = 5 * BEAT_S
+SILENCE_S = 5 * BEAT_S
 "A worker that reports nothing for so long hangs: its callers have heard nothing for as long."
 _LATE_S = 1.0
 "What is left to a report that came while this process itself did not get on."
@@ -141,7 +141,7 @@ class Worker:
 
     async def _next(self, reports: asyncio.StreamReader) -> bytes:
         try:
-            async with asyncio.timeout(_SILENCE_S if self._is_ready else _START_S):
+            async with asyncio.timeout(SILENCE_S if self._is_ready else _START_S):
                 return await reports.readline()
         except TimeoutError:
             # It may have been this process that stood still, and the report has been there all the time.
