@@ -16,7 +16,7 @@ from .config import Config
 from .errors import VisavisError
 from .lines import NO_LINES, Lines
 from .local.running import Embedded
-from .metrics import DIRECTORY, forget_process
+from .metrics import CALLS_ENDED, DIRECTORY, forget_process
 from .orders import Begin, Drain, HangUp, Say
 from .placement import Placement
 from .workers import Listener, Worker
@@ -188,6 +188,7 @@ class Fleet:
             crew.arrived.discard(number)
             self._leaving.pop(number, None)
             calls = self._placement.remove(number, lost=fault is not None)
+            CALLS_ENDED.labels("worker_lost").inc(calls)
             if worker.pid is not None:
                 forget_process(worker.pid)
         return fault, calls
