@@ -48,7 +48,7 @@ _REASONS = {
     "the server is shutting down": "shutdown",
 }
 "Why calls end, as a label."
-for _reason in {*_REASONS.values(), "other"}:
+for _reason in {*_REASONS.values(), "worker_lost", "other"}:
     CALLS_ENDED.labels(_reason)  # begins at 0, as others do
 
 _COUNTED = {
