@@ -188,7 +188,8 @@ class Fleet:
             crew.arrived.discard(number)
             self._leaving.pop(number, None)
             calls = self._placement.remove(number, lost=fault is not None)
-            CALLS_ENDED.labels("worker_lost").inc(calls)
+            if fault is not None:
+                CALLS_ENDED.labels("worker_lost").inc(calls)
             if worker.pid is not None:
                 forget_process(worker.pid)
         return fault, calls
