@@ -78,12 +78,14 @@ async def test_a_call_is_ended_by_its_address(ending: str) -> None:
     board = Switchboard()
     async with serving(board, max_calls=1) as client:
         location = (await client.post(CALLS_URL, data=OFFER, headers=SDP)).headers["Location"]
+        assert await (await client.get(location)).json() == {"id": board.calls[0].call_id}
         if ending == "delete":
             response = await client.delete(location)
         else:
             response = await client.post(f"{location}/hangup")
         assert response.status == 200
         assert board.calls[0].told[1:] == ["the client hung up", "gone"]
+        assert (await client.get(location)).status == 404
         again = await client.delete(location)
         assert again.status == 404
         assert (await refusal(again))["code"] == "call_not_found"
@@ -235,13 +237,14 @@ async def test_the_server_is_not_ready_while_it_closes() -> None:
     ("method", "path", "status", "code", "allow"),
     [
         ("GET", CALLS_URL, 405, "method_not_allowed", {"POST"}),
-        ("PUT", f"{CALLS_URL}/rtc_1", 405, "method_not_allowed", {"DELETE"}),
+        ("PUT", f"{CALLS_URL}/rtc_1", 405, "method_not_allowed", {"DELETE", "GET"}),
         ("POST", "/", 405, "method_not_allowed", {"GET", "HEAD"}),
         ("DELETE", "/index.html", 405, "method_not_allowed", {"GET", "HEAD"}),
         ("POST", "/api/offer", 404, "not_found", None),
         ("GET", "/nothing", 404, "not_found", None),
         ("GET", "/v1/nothing", 404, "not_found", None),
         ("DELETE", f"{CALLS_URL}/rtc_1", 404, "call_not_found", None),
+        ("GET", f"{CALLS_URL}/rtc_1", 404, "call_not_found", None),
     ],
 )
 async def test_wrong_addresses_and_methods_are_refused_in_json(

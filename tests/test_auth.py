@@ -1,11 +1,16 @@
+from typing import Any
+
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
 
 from switchboard import CALLS_URL, KEY, OFFER, SDP, Switchboard, raw_request, refusal, serving
-from visavis.auth import Gate, is_loopback_host
+from visavis.auth import Gate, Proxies, is_loopback_host, peer_address
 from visavis.config import ServerConfig
 from visavis.errors import ConfigError, SignallingError
+from visavis.middleware import Door
+from visavis.resume import TOKEN_HEADER
 
 # Keys.
 
@@ -204,7 +209,8 @@ async def test_a_listed_page_passes_the_preflight_and_sees_what_it_needs() -> No
         assert preflight.headers["Vary"] == "Origin"
         assert {"POST", "DELETE"} <= set(preflight.headers["Access-Control-Allow-Methods"].split(", "))
         allowed = {name.strip() for name in preflight.headers["Access-Control-Allow-Headers"].split(",")}
-        assert allowed == {"Authorization", "Content-Type", "X-OpenAI-Agents-SDK", "If-Match"}
+        known = {"Authorization", "Content-Type", "X-OpenAI-Agents-SDK", "If-Match", TOKEN_HEADER}
+        assert allowed == known
         assert "Access-Control-Allow-Credentials" not in preflight.headers
 
         headers = {**SDP, "Origin": origin, "Authorization": f"Bearer {KEY}"}
@@ -231,3 +237,57 @@ async def test_the_preflight_of_an_unlisted_page_fails() -> None:
 def test_an_origin_that_is_none_is_refused_at_the_start(origin: str) -> None:
     with pytest.raises(ConfigError, match=r"server\.origins"):
         Gate(ServerConfig(origins=(origin,)))
+
+
+# Proxies.
+
+BALANCER = ("10.0.0.5", 5000)
+
+
+@pytest.mark.parametrize(
+    ("peer", "told", "caller"),
+    [
+        (BALANCER, ["203.0.113.9"], "203.0.113.9"),
+        (BALANCER, [], "10.0.0.5"),
+        (("::ffff:10.0.0.5", 5000, 0, 0), ["203.0.113.9"], "203.0.113.9"),
+        (BALANCER, ["2001:db8::9"], "2001:db8::9"),
+        (BALANCER, ["203.0.113.9, 10.0.0.6"], "203.0.113.9"),
+        (BALANCER, ["203.0.113.9", "10.0.0.6"], "203.0.113.9"),
+        (BALANCER, ["192.168.7.7, 203.0.113.9"], "203.0.113.9"),
+        (BALANCER, ["10.0.0.7, 203.0.113.9"], "203.0.113.9"),
+        (BALANCER, ["10.0.0.7"], "10.0.0.7"),
+        (BALANCER, ["203.0.113.9, unknown"], "10.0.0.5"),
+        (BALANCER, ["203.0.113.9, unknown, 10.0.0.6"], "10.0.0.6"),
+        (BALANCER, [""], "10.0.0.5"),
+        (("203.0.113.9", 5000), ["10.0.0.5"], "203.0.113.9"),
+        (("203.0.113.9", 5000), ["198.51.100.1, 10.0.0.5"], "203.0.113.9"),
+        ("", ["203.0.113.9"], ""),
+    ],
+    ids=str,
+)
+def test_who_asks_is_told_by_trusted_proxies_alone(peer: object, told: list[str], caller: str) -> None:
+    headers = CIMultiDict(("X-Forwarded-For", line) for line in told)
+    request = make_mocked_request("POST", CALLS_URL, headers, transport=Transport(peer))
+    assert Proxies(("10.0.0.0/24",)).caller_address(request) == caller
+    assert Proxies(()).caller_address(request) == peer_address(request)
+
+
+@pytest.mark.parametrize("text", ["", "balancer", "10.0.0.5/24", "10.0.0.0/33", "10.0.0.5:80"])
+def test_a_proxy_that_has_no_address_is_refused_at_the_start(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"server\.trusted_proxies"):
+        Door(ServerConfig(trusted_proxies=("::1", text)))
+
+
+async def test_callers_behind_a_trusted_proxy_are_limited_one_by_one() -> None:
+    settings = {"keys": (KEY,), "max_requests_per_s": 0.01}
+
+    async def statuses(**more: Any) -> list[int]:
+        async with serving(**settings, **more) as client:
+            return [
+                (await client.get(f"{CALLS_URL}/rtc_1", headers={"X-Forwarded-For": caller})).status
+                for caller in ("203.0.113.1", "203.0.113.2", "203.0.113.2", "198.51.100.9, 203.0.113.2")
+            ]
+
+    assert await statuses(trusted_proxies=("127.0.0.1",)) == [401, 401, 429, 429]
+    # Who is no proxy of ours cannot have a bucket for each name that they invent.
+    assert await statuses() == [401, 429, 429, 429]

@@ -221,6 +221,7 @@ async def test_a_call_that_was_lost_is_known_to_be(tmp_path: Path) -> None:
         response = await desk.client.delete(location)
         assert (response.status, (await refusal(response))["code"]) == (410, "call_lost")
         desk.placement.remove(0, lost=True)
+        assert (await desk.client.get(location)).status == 410
         response = await desk.client.delete(location)
         error = await refusal(response)
         assert (response.status, error["code"]) == (410, "call_lost")

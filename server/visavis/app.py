@@ -111,7 +111,7 @@ class CallApi:
         await self._resumption.aclose()
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        return call_routes(self.create, self.end)
+        return call_routes(self.create, self.look, self.end)
 
     async def create(self, request: web.Request) -> web.Response:
         self._calls.check_room()
@@ -145,15 +145,24 @@ class CallApi:
         if former is not None and str(former) in self._calls:
             await self._calls.close(str(former), "the caller comes back")
 
+    async def look(self, request: web.Request) -> web.Response:
+        call_id = request.match_info["call_id"]
+        self._calls.check_live(call_id)
+        return web.json_response({"id": call_id})
+
     async def end(self, request: web.Request) -> web.Response:
         await self._calls.close(request.match_info["call_id"], "the client hung up")
         return web.Response()
 
 
-def call_routes(create: Handler, end: Handler) -> list[web.AbstractRouteDef]:
-    """Return the routes of the call resource; `end` finds the call's id as `call_id` in them."""
+def call_routes(create: Handler, look: Handler, end: Handler) -> list[web.AbstractRouteDef]:
+    """Return the routes of the call resource; `look` and `end` find the call's id as `call_id` in them.
+
+    To look whether a call lives is ours: a page learns so, through any balancer, that its server died.
+    """
     return [
         web.post(_CALLS, create),
+        web.get(f"{_CALLS}/{{call_id}}", look, allow_head=False),
         web.delete(f"{_CALLS}/{{call_id}}", end),
         web.post(f"{_CALLS}/{{call_id}}/hangup", end),
     ]

@@ -3,6 +3,7 @@
 import hmac
 import ipaddress
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from urllib.parse import urlsplit
 
@@ -93,6 +94,33 @@ class Gate:
         return _origin(f"{scheme}://{request.headers.get(hdrs.HOST, '')}")
 
 
+class Proxies:
+    """The proxies whose word is believed on who asks. Raises ConfigError for what is no address."""
+
+    def __init__(self, trusted: Sequence[str]) -> None:
+        self._trusted = [_configured_network(text) for text in trusted]
+
+    def caller_address(self, request: web.Request) -> str:
+        """Return the address of who asks: the peer's, or what trusted proxies say of whom they pass on.
+
+        Each proxy writes whom it heard at the end of X-Forwarded-For. So it is read from there, for as long
+        as who wrote is trusted; what stands before may be the caller's own invention.
+        """
+        address = peer_address(request)
+        lines = request.headers.getall("X-Forwarded-For", ())
+        told = [name.strip() for line in lines for name in line.split(",")]
+        while told and self._trusts(address):
+            before = told.pop()
+            if _parsed(before) is None:
+                break
+            address = before
+        return address
+
+    def _trusts(self, address: str) -> bool:
+        parsed = _parsed(address)
+        return parsed is not None and any(parsed in network for network in self._trusted)
+
+
 def peer_address(request: web.Request) -> str:
     """Return the address at the other end of the connection, whatever headers say; "" for none."""
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
@@ -100,18 +128,33 @@ def peer_address(request: web.Request) -> str:
 
 
 def is_loopback_address(address: str) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return (mapped or parsed).is_loopback
+    parsed = _parsed(address)
+    return parsed is not None and parsed.is_loopback
 
 
 def is_loopback_host(name: str) -> bool:
     """Tell whether a host's name or address can only mean this machine (RFC 6761 for the names)."""
     name = name.lower().strip("[]").removesuffix(".")
     return name == "localhost" or name.endswith(".localhost") or is_loopback_address(name)
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Read an address, one of IPv4 within IPv6 as the former; None if it is none."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return mapped or parsed
+
+
+def _configured_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text.strip())
+    except ValueError as error:
+        raise ConfigError(
+            f"server.trusted_proxies: {text!r} is no address or network; write 10.0.0.5 or 10.0.0.0/24."
+        ) from error
 
 
 def _host_name(host: str) -> str:

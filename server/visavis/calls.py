@@ -70,6 +70,11 @@ class Calls:
         """Whether no more calls are admitted."""
         return self._closing
 
+    @property
+    def room(self) -> float:
+        """Which share of `max_calls` could be added now, 0 to 1."""
+        return 0.0 if self._closing else max(0.0, 1 - len(self._live) / self._max_calls)
+
     def check_room(self) -> None:
         """Raise SignallingError (503) if no call can be added now."""
         if self._closing:
@@ -78,6 +83,11 @@ class Calls:
             raise SignallingError(
                 503, "All lines are busy; try again in a moment.", code="server_busy", retry_after_s=5
             )
+
+    def check_live(self, call_id: str) -> None:
+        """Raise SignallingError (404) if there is no call of that id."""
+        if call_id not in self._live:
+            raise SignallingError(404, "There is no such call.", code="call_not_found", param="call_id")
 
     async def open(self, call_id: str, make: Callable[[], Call], offer_sdp: str) -> str:
         """Make a call, return its answer to the offer and let it live in its own task.
@@ -100,9 +110,8 @@ class Calls:
 
     async def close(self, call_id: str, reason: str) -> None:
         """Hang up one call and wait a moment for its end. Raises SignallingError (404)."""
-        live = self._live.get(call_id)
-        if live is None:
-            raise SignallingError(404, "There is no such call.", code="call_not_found", param="call_id")
+        self.check_live(call_id)
+        live = self._live[call_id]
         self._hang_up(call_id, live.call, reason)
         await asyncio.wait({live.task}, timeout=self._close_s)
 

@@ -419,6 +419,8 @@ class ServerConfig:
     "Other origins whose pages may call; the server's own is always allowed."
     max_calls: int = 20
     max_call_s: float = 3_600.0
+    trusted_proxies: tuple[str, ...] = ()
+    "Addresses or networks of balancers, whose X-Forwarded-For then tells who asks, for the limit below."
     max_body: int = 262_144
     max_message: int = 262_144
     "Bytes of one data-channel message: what browsers allow at most."
@@ -427,6 +429,8 @@ class ServerConfig:
     "By one address, of requests that open or end a call; three seconds' worth may come at once."
     drain_s: float = 10.0
     "How long a shutdown waits for calls to end by themselves."
+    agent_port: int = 0
+    "TCP port where a balancer reads how much room there is (HAProxy's agent check); 0 is none."
     restart_s: float = 600.0
     "How long calls may go on by the old settings after SIGHUP; longer ones are told and ended."
 

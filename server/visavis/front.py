@@ -59,7 +59,7 @@ class Front:
         self._status = status
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        return call_routes(self.create, self.end)
+        return call_routes(self.create, self.pass_to_its_worker, self.pass_to_its_worker)
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         self._check_room()
@@ -83,7 +83,7 @@ class Front:
                 continue
             return response
 
-    async def end(self, request: web.Request) -> web.StreamResponse:
+    async def pass_to_its_worker(self, request: web.Request) -> web.StreamResponse:
         call_id = read_call_id(request.match_info["call_id"])
         if call_id is None or call_id.worker is None or call_id.node != self.config.server.node:
             raise _no_such_call()

@@ -9,7 +9,7 @@ from aiohttp.abc import AbstractAccessLogger
 from aiohttp.typedefs import Handler, Middleware
 
 from .admission import RateLimit
-from .auth import Gate, peer_address
+from .auth import Gate, Proxies
 from .config import ServerConfig
 from .errors import SignallingError
 from .metrics import REFUSALS
@@ -39,17 +39,18 @@ _ERROR_CODES = {
 
 
 class Door:
-    """The gate and the rate limit as the settings of the moment have them."""
+    """The gate, the proxies before it and the rate limit as the settings of the moment have them."""
 
     def __init__(self, config: ServerConfig) -> None:
         """Raises ConfigError for settings that would let strangers in."""
         self.gate = Gate(config)
+        self.proxies = Proxies(config.trusted_proxies)
         self.limit = _rate_limit(config)
         self._per_s = config.max_requests_per_s
 
     def change(self, config: ServerConfig) -> None:
         """Go by other settings from now on. Raises ConfigError as above, and nothing has changed then."""
-        self.gate = Gate(config)
+        self.gate, self.proxies = Gate(config), Proxies(config.trusted_proxies)
         if config.max_requests_per_s != self._per_s:
             self.limit = _rate_limit(config)
             self._per_s = config.max_requests_per_s
@@ -84,7 +85,8 @@ def guard(door: Door) -> Middleware:
         if request.method == hdrs.METH_OPTIONS:
             return _preflight(listed=gate.listed_origin(request) is not None)
         # Before the key is looked at, so that keys cannot be tried out quickly.
-        wait_s = door.limit.take(peer_address(request), asyncio.get_running_loop().time())
+        caller = door.proxies.caller_address(request)
+        wait_s = door.limit.take(caller, asyncio.get_running_loop().time())
         if wait_s:
             raise SignallingError(
                 429, "Too many requests.", code="rate_limit_exceeded", retry_after_s=math.ceil(wait_s)

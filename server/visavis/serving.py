@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from .agent import telling_room
 from .auth import is_loopback_host
 from .config import ServerConfig
 from .errors import ConfigError
@@ -37,6 +38,11 @@ class Drainable(Protocol):
 
     def hang_up_all(self, reason: str) -> None: ...
 
+    @property
+    def room(self) -> float:
+        """Which share of the calls could be added now, 0 to 1."""
+        ...
+
 
 async def run_server(
     app: web.Application,
@@ -57,7 +63,10 @@ async def run_server(
             calls.hang_up_all("the server was stopped")
         stopping.set()
 
-    async with listening(app, lambda runner: _listen(runner, config)) as runner:
+    async with (
+        listening(app, lambda runner: _listen(runner, config)) as runner,
+        telling_room(config, lambda: calls.room),
+    ):
         announce(_address(config, runner.addresses[0][1]))
         with on_stop_signal(stop), on_reload_signal(reload or _refuse_to_reload, hung_up=stop):
             await stopping.wait()
