@@ -28,6 +28,9 @@ from .inbound import Seen
 from .rtp import HEADER, payload_of
 from .transport import PacketHandler, Transport
 
+_RTX = "rtx"
+"The name in SDP of what carries retransmissions (RFC 4588)."
+
 
 class VideoStream(PacketHandler):
     """Takes the packets of one video receiver. Made on a running loop; `close` is due."""
@@ -52,6 +55,8 @@ class VideoStream(PacketHandler):
         self._wants = wants
         self._state = state = vars(receiver)
         self._codecs: dict[int, Any] = state["_RTCRtpReceiver__codecs"]
+        self._names: dict[int, str] = {}
+        "Of those codecs: aiortc works them out each time."
         self._streams: dict[int, StreamStatistics] = state["_RTCRtpReceiver__remote_streams"]
         self._originals: dict[int, int] = state["_RTCRtpReceiver__rtx_ssrc"]
         "By the SSRC of retransmissions, that of what they repeat."
@@ -143,25 +148,23 @@ class VideoStream(PacketHandler):
     def _take(
         self, ssrc: int, second: int, sequence: int, timestamp: int, payload: bytes, now: float
     ) -> None:
-        codec = self._codecs.get(second & 0x7F)
-        if codec is None:
-            return
+        codec = self._codec_of(second & 0x7F)
         try:
-            if codec.name.lower() == "rtx":
+            if codec == _RTX:
                 original = self._originals.get(ssrc)
-                codec = self._codecs.get(codec.parameters.get("apt"))
-                if original is None or codec is None or not payload:
+                if original is None or not payload:
                     return
+                codec = self._codec_of(self._codecs[second & 0x7F].parameters.get("apt"))
                 ssrc = original
                 sequence, payload = original_of(payload)
-            read = READERS.get(codec.name)
+            read = READERS.get(codec)
             if read is None:
                 return
             piece = read(payload) if payload else None
         except ValueError:
             return  # of a malformed packet no use is made: it is as if it were lost
-        if (ssrc, codec.name) != (self._ssrc, self._codec):
-            self._ssrc, self._codec = ssrc, codec.name
+        if (ssrc, codec) != (self._ssrc, self._codec):
+            self._ssrc, self._codec = ssrc, codec
             self._assembler.restart()
         if piece is not None and piece.begins:
             self._gate.saw_layer(piece.layer)
@@ -171,6 +174,14 @@ class VideoStream(PacketHandler):
             piece = None
         self._assembler.receive(sequence, timestamp, second > 0x7F, piece, now)
         self._go_on(now)
+
+    def _codec_of(self, payload_type: int) -> str:
+        """Give the codec's name in SDP, empty for one that was not negotiated."""
+        name = self._names.get(payload_type)
+        if name is None:
+            codec = self._codecs.get(payload_type)
+            name = self._names[payload_type] = "" if codec is None else codec.name
+        return name
 
     def _go_on(self, now: float) -> None:
         """Do what there is to do after anything that happened."""
