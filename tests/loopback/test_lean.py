@@ -194,7 +194,7 @@ async def test_stats_tell_of_loss_jitter_and_the_way_there_and_back() -> None:
     assert there.concealed_ms >= 5 * 20
     assert there.jitter_ms is not None
     assert here.rtt_ms is not None
-    assert -50 < here.rtt_ms < 1_000
+    assert here.rtt_ms < 1_000
     assert here.packets_sent >= there.packets_received
     assert there.bytes_in > 50 * there.packets_received
     assert there.bytes_out > 50 * there.packets_sent > 0

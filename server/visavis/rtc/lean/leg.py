@@ -54,6 +54,8 @@ class LeanLeg(Leg):
         self._attached: set[aioice.Connection] = set()
         self._audio: AudioInput | None = None
         self._stream: AudioStream | None = None
+        self._clock_rate = 48_000
+        "Of the voices' RTP."
         self._sender: RTCRtpSender | None = None
         self._voice: Voice | None = None
         "None where aiortc encodes and sends, by `output`: for G.711."
@@ -84,7 +86,9 @@ class LeanLeg(Leg):
     def take_audio(self, receiver: RTCRtpReceiver, codec: str) -> None:
         if self._audio is not None:
             return
-        self._audio = AudioInput(AudioReceiver(decoder_for(codec), self._config), self._handler.receive_audio)
+        decoder = decoder_for(codec)
+        self._clock_rate = decoder.clock_rate
+        self._audio = AudioInput(AudioReceiver(decoder, self._config), self._handler.receive_audio)
         self._stream = AudioStream(receiver, self._audio)
         take_packets(receiver, self._stream, self._transport_of)
         observe_reports(receiver, self._on_audio_report)
@@ -138,14 +142,16 @@ class LeanLeg(Leg):
         carried = [vars(dtls) for dtls in self._transports]
         skipped = self.output.skipped if self._voice is None else self._voice.skipped
         received = {} if self._audio is None else self._audio.stats()
+        if self._stream is not None:
+            received["packets_malformed"] += self._stream.malformed
+            received["jitter_ms"] = self._stream.jitter_ms
         return PeerStats(
             **received,
-            jitter_ms=None if self._stream is None else self._stream.jitter_ms,
             packets_sent=sent.get("_RTCRtpSender__packet_count", 0),
             blocks_skipped=skipped,
-            rtt_ms=None if rtt_s is None else rtt_s * 1000,
+            rtt_ms=None if rtt_s is None else max(0.0, rtt_s * 1000),
             remote_lost=None if remote is None else remote.packetsLost,
-            remote_jitter_ms=None if remote is None else remote.jitter / 48,
+            remote_jitter_ms=None if remote is None else remote.jitter * 1000 / self._clock_rate,
             bytes_in=sum(each["_RTCDtlsTransport__rx_bytes"] for each in carried),
             bytes_out=sum(each["_RTCDtlsTransport__tx_bytes"] for each in carried),
             undecryptable=sum(each.undecryptable for each in self._transports.values()),
