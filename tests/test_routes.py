@@ -201,6 +201,7 @@ def test_an_indication_goes_where_its_address_does(routes: Routes) -> None:
         request("oneX")[:40],
         b"\3" * 1_200,
     ],
+    ids=["a byte", "a header cut", "no name", "no cookie", "an attribute cut", "a name cut", "no STUN"],
 )
 def test_broken_checks_find_nobody(routes: Routes, garbage: bytes) -> None:
     enter(routes, "oneX")

@@ -43,6 +43,8 @@ _REASONS = {
     "": "cancelled",
     "the client hung up": "hung_up",
     "nobody spoke": "idle",
+    "the caller comes back": "resumed",
+    "the caller went on in another call": "resumed",
     "greatest length reached": "too_long",
     "the server was stopped": "shutdown",
     "the server is shutting down": "shutdown",
