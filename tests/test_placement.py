@@ -86,6 +86,16 @@ def test_a_worker_that_just_failed_is_passed_by() -> None:
     assert books.choose(besides=0) is None
 
 
+def test_who_comes_back_gets_the_same_worker_if_it_takes_calls() -> None:
+    books = placement(0, 1)
+    open_call(books, "a")
+    assert books.choose(rather=0) == 0
+    assert books.choose(rather=7) == 1
+    assert books.choose(besides=0, rather=0) == 1
+    books.retire(0)
+    assert books.choose(rather=0) == 1
+
+
 def test_a_dead_worker_is_remembered_and_its_calls_are_not_counted() -> None:
     books = placement(0, 1)
     books.begin(0)

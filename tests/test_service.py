@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import aiohttp
@@ -41,6 +41,7 @@ class Service:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
+        self._udp_port = free_udp_ports(4)
         self._settings = folder / "visavis.toml"
         self._log = folder / "log"
         self.set()
@@ -61,7 +62,8 @@ class Service:
     def set(self, instructions: str = "Be brief.", drain_s: float = 60.0, max_calls: int = 20) -> None:
         """Write the settings."""
         self._settings.write_text(
-            f'[engine]\nname = "scripted"\n[server]\ndrain_s = {drain_s}\nmax_calls = {max_calls}\n'
+            f'[engine]\nname = "scripted"\n[rtc]\nudp_port = {self._udp_port}\n'
+            f"[server]\ndrain_s = {drain_s}\nmax_calls = {max_calls}\n"
             f'[conversation.session]\ninstructions = "{instructions}"\n'
         )
 
@@ -96,6 +98,19 @@ class Service:
         except (urllib.error.URLError, ConnectionError):
             return False
         return True
+
+
+def free_udp_ports(number: int) -> int:
+    """Return the first of so many in a row."""
+    while True:
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(number)]
+            sockets[0].bind(("127.0.0.1", 0))
+            first: int = sockets[0].getsockname()[1]
+            with contextlib.suppress(OSError, OverflowError):
+                for i, each in enumerate(sockets[1:], 1):
+                    each.bind(("127.0.0.1", first + i))
+                return first
 
 
 def children(pid: int) -> list[int]:

@@ -34,10 +34,12 @@ class ChildLog:
         "The newest message, without level and logger."
 
     def read(self, line: str) -> tuple[int, str]:
-        """Return a line's level and text. A line without a level, as of a traceback, is of the last one's."""
+        """Return a line's level and text. Without a level of its own, as in a traceback, it has the last one's."""
         name, _, text = line.partition(" ")
         if name in _LEVELS:
             self._level = _LEVELS[name]
             self.last_words = text.partition(": ")[2] or text
             return self._level, text
+        if line.startswith("Traceback "):
+            self._level = logging.ERROR
         return self._level, line
