@@ -203,9 +203,19 @@ def test_the_line_sets_lean_against_aiortc_and_against_the_stock_backend() -> No
     assert line["whole_server"]["ratio_to_stock_backend"]["camera"] == 0.75
     assert (line["calls_per_core"], line["calls_per_core_is_lower_bound"]) == (40, True)
     assert line["gap_ms_max"] == 44.4
+    assert line["server_waited"] == 0
     assert line["mic_to_pcm_ms"] == {"no_loss": 11.0, "loss_3pct": 11.5}
     assert json.loads(last_line(line)) == line
     json.dumps(bench.report())
+
+
+def test_the_line_tells_how_long_others_had_the_servers_core() -> None:
+    quiet, disturbed = window(server_waited_s=0.2), window(server_waited_s=4.0)
+    bench = Bench(media={"lean": {"audio": [quiet], "camera_720p30": [disturbed]}})
+    assert bench.server_waited() == 0.02
+    bench.whole = {"stock": {"camera": [quiet, disturbed]}}
+    assert bench.server_waited() == 0.4
+    assert Bench().server_waited() is None
 
 
 def test_a_plan_is_scaled_in_time_alone() -> None:

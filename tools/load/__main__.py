@@ -65,7 +65,12 @@ async def bench(place: Place, plan: Plan, most: int, tell: Progress) -> dict[str
         bound = ", at least" if climb.is_lower_bound else ""
         why = "" if climb.end is None else f" ({climb.end.why})"
         print(f"{name}: {climb.held} calls with a camera on one core{bound}{why}")
-    return found.line()
+    line = found.line()
+    if (line["server_waited"] or 0.0) > figures.DISTURBED:
+        print(
+            f"Others had the server's core for up to {line['server_waited']:.0%} of the time: measure again."
+        )
+    return line
 
 
 async def load(place: Place, options: argparse.Namespace, tell: Progress) -> dict[str, Any]:

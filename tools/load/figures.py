@@ -256,11 +256,23 @@ class Bench:
             "mic_to_pcm_ms": {kind: delay(delays.get(kind, ())) for kind in ("no_loss", "loss_3pct")},
             "calls_per_core_is_lower_bound": climb.is_lower_bound if climb else None,
             "ratio_to_stock_backend": ratios(media.get("lean", {}), media.get("stock", {})),
+            "server_waited": self.server_waited(),
             "whole_server": {
                 "cpu_s_per_call_min": costs(whole.get("lean", {})),
                 "ratio_to_stock_backend": ratios(whole.get("lean", {}), whole.get("stock", {})),
             },
         }
+
+    def server_waited(self) -> float | None:
+        """Give the most of the time that a server with few calls was kept from its core: by others, that is."""
+        windows = [
+            window
+            for modes in (*self.media.values(), *self.whole.values())
+            for mode in ("audio", "camera")  # more pictures have threads that wait for each other
+            for window in modes.get(mode, ())
+        ]
+        shares = [window.server_waited_s / window.seconds for window in windows]
+        return round(max(shares), 3) if shares else None
 
     def report(self) -> dict[str, Any]:
         """Give everything, for a file."""
