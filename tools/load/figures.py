@@ -264,7 +264,7 @@ class Bench:
         }
 
     def server_waited(self) -> float | None:
-        """Give the most of the time that a server with few calls was kept from its core: by others, that is."""
+        """Give the most of the time that a server with few calls was kept from its core, by others."""
         windows = [
             window
             for modes in (*self.media.values(), *self.whole.values())

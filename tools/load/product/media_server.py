@@ -64,7 +64,7 @@ class Handler:
             self._onset(now)
         self._loud_at = now
 
-    def wants_frame(self, at: int) -> bool:
+    def wants_frame(self, at: int, source: str = "camera") -> bool:
         wanted = at >= self._picture_at
         if wanted:
             self._picture_at = at + self._every
