@@ -16,6 +16,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import balancer
 import speech
 from visavis.audio import Pcm
 from visavis.config import LocalConfig
@@ -104,6 +105,16 @@ def _missing_coturn() -> str | None:
     return None if shutil.which("turnserver") else "no coturn (apt-get install coturn)"
 
 
+def _missing_haproxy() -> str | None:
+    return None if balancer.BINARY else "no haproxy (apt-get install haproxy)"
+
+
+def _missing_redis() -> str | None:
+    if importlib.util.find_spec("redis") is None:
+        return "redis is not installed (pip install '.[redis]')"
+    return None if shutil.which("redis-server") else "no redis-server (apt-get install redis-server)"
+
+
 MISSING: dict[str, Callable[[], str | None]] = {
     "models": _missing_models,
     "browser": _missing_browser,
@@ -113,6 +124,8 @@ MISSING: dict[str, Callable[[], str | None]] = {
     "espeak": _missing_espeak,
     "ipv6": _missing_ipv6,
     "coturn": _missing_coturn,
+    "haproxy": _missing_haproxy,
+    "redis": _missing_redis,
 }
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -31,11 +30,8 @@ def free_port() -> int:
 @contextlib.asynccontextmanager
 async def redis_server(folder: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     """A Redis of the test's own, which writes nothing down."""
-    binary = shutil.which("redis-server")
-    if binary is None:
-        pytest.skip("no redis-server (apt install redis-server)")
     process = await asyncio.create_subprocess_exec(
-        *(binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)),
+        *("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)),
         stdout=asyncio.subprocess.DEVNULL,
     )
     try:
@@ -54,7 +50,7 @@ async def redis_server(folder: Path, port: int) -> AsyncIterator[asyncio.subproc
         await process.wait()
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.slow)])
+@pytest.fixture(params=["memory", pytest.param("redis", marks=[pytest.mark.slow, pytest.mark.redis])])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     if request.param == "memory":
         yield MemoryStore(1 << 20)
@@ -136,6 +132,7 @@ async def test_memory_remembers_only_so_much_of_what_was_taken() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.redis
 async def test_a_redis_that_is_gone_is_told_and_one_that_is_back_is_used(tmp_path: Path) -> None:
     port = free_port()
     store = RedisStore(f"redis://:secret@127.0.0.1:{port}/0")

@@ -60,13 +60,13 @@ prometheus() {
     fi
 }
 
-# Only the program is wanted: the service that the package starts would relay for strangers.
-relay() {
-    command -v turnserver >/dev/null && return
-    debian coturn turnserver
-    if command -v turnserver >/dev/null && command -v systemctl >/dev/null; then
+# server PACKAGE COMMAND: only the program is wanted, not the service that the package starts.
+server() {
+    command -v "$2" >/dev/null || [ -x "/usr/sbin/$2" ] && return
+    debian "$1" "$2"
+    if command -v systemctl >/dev/null; then
         root=$([ "$(id -u)" = 0 ] || echo sudo -n)
-        $root systemctl disable --now coturn >/dev/null 2>&1 || true
+        $root systemctl disable --now "$1" >/dev/null 2>&1 || true
     fi
 }
 
@@ -74,7 +74,9 @@ prepare local,dev
 timed "smart-turn" smart_turn
 timed "chromium" debian chromium chromium
 timed "espeak-ng" debian espeak-ng espeak-ng
-timed "coturn" relay
+timed "coturn" server coturn turnserver
+timed "HAProxy" server haproxy haproxy
+timed "Redis" server redis-server redis-server
 timed "promtool" prometheus
 timed "TypeScript" typescript
 PATH=$(cd "$VENV" && pwd)/node/node_modules/.bin:$(cd "$VENV" && pwd)/prometheus/usr/bin:$PATH
