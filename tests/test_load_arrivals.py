@@ -38,6 +38,7 @@ def test_a_wait_that_is_no_longer_than_a_jitter_buffer_is_no_gap() -> None:
     assert not told.gaps
     assert told.gap_s == pytest.approx(0.059)
     assert told.concealed_s == 0
+    assert len(arrivals((0, 0, SOUND), (61, 1, SOUND)).gaps) == 1
 
 
 @pytest.mark.parametrize("sizes", [(SOUND, SILENCE), (SILENCE, SOUND), (SILENCE, SILENCE)])
