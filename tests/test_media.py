@@ -4,7 +4,7 @@ import sys
 
 import aiortc.rtcrtpreceiver
 import pytest
-from aiortc import RTCDtlsTransport, RTCRtpSender
+from aiortc import RTCRtpReceiver, RTCRtpSender
 
 from visavis.config import RtcConfig
 from visavis.errors import ConfigError
@@ -24,7 +24,9 @@ async def test_lean_is_the_default_and_stock_a_choice() -> None:
         assert media.backend == "stock"
 
 
-@pytest.mark.parametrize(("owner", "name"), [(RTCRtpSender, "_run_rtp"), (RTCDtlsTransport, "_get_stats")])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(RTCRtpSender, "_run_rtp"), (RTCRtpReceiver, "_handle_disconnect")]
+)
 async def test_a_release_that_lacks_a_name_falls_back_with_a_warning(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from aiortc import RTCPeerConnection
+from aiortc.rtp import HeaderExtensionsMap, RtpPacket
 from wires import Handler, Metronome, StockListener, answered, call, is_rtp, lose, until
 
 from visavis.audio import BLOCK, Pcm
@@ -132,12 +133,28 @@ async def test_a_stream_that_is_known_takes_the_short_way() -> None:
         assert not [datagram for datagram in queued if is_rtp(datagram)]
 
 
-async def test_streams_beyond_measure_are_not_told_apart() -> None:
-    async with call(Handler(hertz=400), Handler()) as (_, into):
+async def test_a_caller_of_ever_new_streams_is_forgotten_but_for_the_last() -> None:
+    callee = Handler()
+    async with call(Handler(hertz=400), callee) as (out, into):
+        await until(lambda: into.stats().packets_received > 10, "packets")
+        sent = 0
+        while sent < 10 * MAX_STREAMS:
+            before = into.stats().packets_received
+            for _ in range(MAX_STREAMS):
+                sent += 1
+                packet = RtpPacket(payload_type=96, sequence_number=1, timestamp=sent, payload=b"\x78")
+                packet.ssrc = sent
+                transport_of(out).send_rtp(packet.serialize(HeaderExtensionsMap()))
+            await until(lambda: into.stats().packets_received > before, "them")  # noqa: B023
         transport = transport_of(into)
-        handler: Any = object()
-        assert sum(transport.learn(ssrc, handler) for ssrc in range(2 * MAX_STREAMS)) <= MAX_STREAMS
-        assert transport.learn(0, handler), "what is known stays known"
+        receiver = into._link.connection.getTransceivers()[0].receiver
+        assert len(transport._handlers) <= MAX_STREAMS
+        assert len(transport._dtls._rtp_router.ssrc_table) <= MAX_STREAMS + 1
+        assert len(vars(receiver)["_RTCRtpReceiver__remote_streams"]) <= MAX_STREAMS
+        heard = len(callee.audio)
+        await until(lambda: len(callee.audio) >= heard + 75, "audio as before")
+        assert callee.pitch == 400
+    assert callee.reasons == []
 
 
 async def test_a_fault_in_a_packets_handling_ends_its_own_call() -> None:
@@ -147,7 +164,7 @@ async def test_a_fault_in_a_packets_handling_ends_its_own_call() -> None:
 
     callee = Handler()
     async with call(Handler(), callee) as (_, into):
-        assert transport_of(into).learn(77, Faulty())  # type: ignore[arg-type]
+        transport_of(into).learn(77, Faulty())  # type: ignore[arg-type]
         inject(into, bytes([128, 111]) + bytes(6) + (77).to_bytes(4, "big") + bytes(40))
         assert callee.reasons == ["error"]
 

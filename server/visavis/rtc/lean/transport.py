@@ -1,5 +1,6 @@
 """Datagrams of one DTLS transport: media goes straight from the socket to its handler, and straight out."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -21,8 +22,9 @@ MAX_DATAGRAM = 1_500
 MAX_WAITING = 512
 "Datagrams that wait for aiortc: DTLS, RTCP and the first of a stream. More are dropped, as by a full socket."
 
-MAX_STREAMS = 32
-"SSRCs of a transport that are told apart; a caller has three. Packets of more are dropped."
+MAX_STREAMS = 24
+"""SSRCs that are told apart; a caller has six at most, and others when a screen is shown anew. The oldest is
+forgotten for a new one: each costs memory, and a receiver report has no room for more than 31."""
 
 _LAST_OF_STUN = 3
 "The first byte of whatever is no STUN message is above it (RFC 7983)."
@@ -71,12 +73,11 @@ class Transport:
                 self._hooked.add(protocol)
                 vars(protocol)["datagram_received"] = self._receiver(protocol)
 
-    def learn(self, ssrc: int, handler: PacketHandler) -> bool:
-        """Hand the packets of a stream to `handler` from now on; False if there are too many streams."""
-        if ssrc not in self._handlers and len(self._handlers) >= MAX_STREAMS:
-            return False
+    def learn(self, ssrc: int, handler: PacketHandler) -> None:
+        """Hand the packets of a stream to `handler` from now on."""
         self._handlers[ssrc] = handler
-        return True
+        if len(self._handlers) > MAX_STREAMS:
+            self._forget(next(iter(self._handlers)))
 
     def decrypt(self, datagram: bytes) -> bytes | None:
         """Give the RTP packet of an SRTP one, None if it is not authentic."""
@@ -96,6 +97,15 @@ class Transport:
         """Encrypt and send a compound packet, if there is a connection."""
         if self.is_connected:
             self._send(self._dtls._tx_srtp.protect_rtcp(packet))
+
+    def _forget(self, ssrc: int) -> None:
+        del self._handlers[ssrc]
+        router = self._dtls._rtp_router
+        router.ssrc_table.pop(ssrc, None)
+        for receiver in router.receivers:
+            vars(receiver)["_RTCRtpReceiver__remote_streams"].pop(ssrc, None)
+        with contextlib.suppress(pylibsrtp.Error):
+            self._dtls._rx_srtp.remove_stream(ssrc)
 
     def _send(self, datagram: bytes) -> None:
         pair = self.ice._nominated.get(1)
@@ -149,8 +159,8 @@ def take_packets(
         receiver._handle_disconnect()  # ends the decoder thread, which would have nothing to do
 
     async def handle(packet: RtpPacket, arrival_time_ms: int) -> None:
-        if transport_of(receiver.transport).learn(packet.ssrc, handler):
-            handler.receive_packet(packet)
+        transport_of(receiver.transport).learn(packet.ssrc, handler)
+        handler.receive_packet(packet)
 
     state = vars(receiver)
     state["receive"] = receive_without_decoder
