@@ -34,7 +34,7 @@ class ChildLog:
         "The newest message, without level and logger."
 
     def read(self, line: str) -> tuple[int, str]:
-        """Return a line's level and text. Without a level of its own, as in a traceback, it has the last one's."""
+        """Return a line's level and text. Without a level, as in a traceback, it has the last one's."""
         name, _, text = line.partition(" ")
         if name in _LEVELS:
             self._level = _LEVELS[name]
