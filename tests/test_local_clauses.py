@@ -48,7 +48,9 @@ def phrases(text: str) -> list[str]:
         ["The sky is blue ", "because of the scattering of light by the air ", "and by what floats in it."],
         ["The largest planet ", "of our solar system is Jupiter."],
         ["We will not see it again."],
-        ["Seven times eight equals 56."],
+        ["Seven times eight ", "equals 56."],
+        ["We have 10 cloves."],
+        ["Good morning is Buenos días."],
         ["You're welcome! ", "Have a nice day on the coast and in the hills, will you?"],
         ["Sure! ", "Why was the math book sad? ", "It had many problems on the mind and in the heart."],
         [
@@ -62,13 +64,24 @@ def phrases(text: str) -> list[str]:
     ],
 )
 def test_a_first_phrase_ends_between_a_word_of_content_and_a_function_word(clauses: list[str]) -> None:
-    assert phrases("".join(clauses))[: len(clauses)] == clauses
+    given = phrases("".join(clauses))[: len(clauses)]
+    assert [clause.strip() for clause in given] == [clause.strip() for clause in clauses]
 
 
 def test_a_first_phrase_is_given_as_soon_as_the_word_after_it_has_begun() -> None:
     splitter = ClauseSplitter(phrases=True)
     assert splitter.feed("The capital of France") == []
     assert splitter.feed(" is") == ["The capital of France "]
+
+
+@pytest.mark.parametrize("answer", ["You have ten cloves.", "Your name is Alice.", "Is it Alice?", "Yes!"])
+def test_a_first_sentence_is_given_with_its_last_letter(answer: str) -> None:
+    assert ClauseSplitter(phrases=True).feed(answer) == [answer]
+
+
+@pytest.mark.parametrize("begun", ["The number is 3.", "You have met Dr.", "It is J.", "I see."])
+def test_a_full_stop_that_may_not_end_the_sentence_gives_nothing(begun: str) -> None:
+    assert ClauseSplitter(phrases=True).feed(begun) == []
 
 
 def test_text_that_is_there_already_is_cut_at_its_punctuation() -> None:

@@ -198,4 +198,11 @@ def test_settings_survive_the_way_to_the_child() -> None:
 def test_the_engine_has_large_pages_unless_somebody_decided_otherwise(
     own: dict[str, str], tunables: str
 ) -> None:
-    assert environment({"HOME": "/", **own}) == {"HOME": "/", "GLIBC_TUNABLES": tunables}
+    given = environment({"HOME": "/", **own})
+    assert (given["HOME"], given["GLIBC_TUNABLES"]) == ("/", tunables)
+
+
+def test_the_models_threads_do_not_wait_busily_unless_somebody_decided_otherwise() -> None:
+    assert int(environment({})["GOMP_SPINCOUNT"]) <= 10_000
+    assert environment({"GOMP_SPINCOUNT": "7"})["GOMP_SPINCOUNT"] == "7"
+    assert "GOMP_SPINCOUNT" not in environment({"OMP_WAIT_POLICY": "active"})

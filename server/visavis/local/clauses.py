@@ -27,16 +27,19 @@ _SENTENCE = re.compile(rf"[.!?…][{_QUOTES}]*\s+|[。！？]+[」』”]*\s*")
 _PAUSE = re.compile(rf"[.!?…,;:—–][{_QUOTES}]*\s+|[。！？，、；：]+\s*")
 _WORDS = re.compile(rf"\s*(?:\S+\s+){{{FIRST_WORDS}}}")
 _FUNCTION = (
-    "about|after|although|am|and|are|as|at|because|before|but|by|can|could|did|do|does|during|for|from|had|"
-    "has|have|he|his|how|i|if|in|into|is|its|may|might|must|my|nor|of|on|or|our|over|she|should|since|the|"
-    "their|they|though|through|under|unless|until|was|we|were|what|when|where|which|while|who|why|will|"
-    "with|without|would|your"
+    "about|after|although|am|and|are|as|at|because|before|but|by|can|could|did|do|does|"
+    "during|equals|for|from|had|has|have|he|his|how|i|if|in|into|is|its|may|might|must|"
+    "my|nor|of|on|or|our|over|she|should|since|the|their|they|though|through|under|"
+    "unless|until|was|we|were|what|when|where|which|while|who|why|will|with|without|would|"
+    "your"
 )
-"English."
+"English; and a verb that short answers are made with."
 _CLINGING = "a|an|be|been|her|him|it|me|no|not|so|than|that|them|these|this|those|to|us|very|you"
 "Function words before which nobody takes breath, or which may end a sentence."
 _PHRASE = re.compile(rf"(?<=\w)\s+(?=(?:{_FUNCTION})(?:\s|$))", re.IGNORECASE)
 _NO_CONTENT = re.compile(rf"(?:{_FUNCTION}|{_CLINGING})", re.IGNORECASE)
+_PROVEN = re.compile(r"[^\W\d_]{2}\.$")
+"A full stop after letters, which are no abbreviation; after a digit it may be a decimal point."
 _LAST_WORD = re.compile(r"(\S+)\.\s*$")
 _ABBREVIATION = re.compile(
     r"mr|mrs|ms|dr|prof|sr|jr|st|mt|vs|etc|e\.g|i\.e|approx|vol|inc|ltd|u\.s|u\.k|a\.m|p\.m|"
@@ -76,7 +79,7 @@ class ClauseSplitter:
         said = clause.strip()
         if self._phrases and self._first and len(said) < FIRST_CHARACTERS and said[-1:] in _SHORT_ENDS:
             return  # what follows is needed as soon
-        within = self._phrase_words == PHRASE_WORDS and not _PAUSE.search(clause)
+        within = self._phrase_words == PHRASE_WORDS and not _PAUSE.search(f"{clause} ")
         self._first = False
         self._phrase_words = NEXT_PHRASE_WORDS if within else 0
 
@@ -92,6 +95,8 @@ class ClauseSplitter:
                     return match.end()
             if self._phrase_words and (end := self._phrase_end()):
                 return end
+            if self._phrases and self._is_whole():
+                return len(self._buffer)
             if words := _WORDS.match(self._buffer):
                 return words.end()
         else:
@@ -111,6 +116,14 @@ class ClauseSplitter:
             if len(said) >= self._phrase_words and not _NO_CONTENT.fullmatch(said[-1]):
                 return match.end()
         return 0
+
+    def _is_whole(self) -> bool:
+        """Tell whether all there is is a sentence, though no space behind it proves it: that takes a token."""
+        said = self._buffer.strip()
+        if said[-1:] in _SHORT_ENDS:
+            return True
+        whole = len(said) >= FIRST_CHARACTERS and _PROVEN.search(said) is not None
+        return whole and not _abbreviated(said)
 
     def _forced_end(self) -> int:
         start = self._buffer[:MAX_CHARACTERS]
