@@ -211,6 +211,13 @@ def test_what_sounds_like_a_secret_is_kept_out_of_reprs() -> None:
             assert (field.name.split("_")[-1] in telling) is not field.repr, dotted
 
 
+def test_every_default_can_be_written_down() -> None:
+    for dotted, field in leaves(Config):
+        if isinstance(field.default, int | float) and not isinstance(field.default, bool):
+            load(None, {}, {dotted: field.default})
+    assert load(None, {}, {"conversation.playout.duck_db": -6.0}).conversation.playout.duck_db == -6.0
+
+
 def test_every_setting_has_a_variable_of_its_own() -> None:
     names = variables()
     assert len(names) == len({dotted for dotted, _ in leaves(Config)})

@@ -22,6 +22,14 @@ PLAIN = {"HOST": "server.host", "PORT": "server.port"}
 
 _PORTS = ("server.port", "rtc.udp_port", "deploy.port", "deploy.master_port")
 
+_SIGNED = (
+    "conversation.playout.duck_db",
+    "conversation.turns.endpoint.unfinished_text",
+    "conversation.turns.endpoint.open_text",
+    "conversation.turns.endpoint.draft_units",
+)
+"Numbers that may be below 0."
+
 _NONE = ("", "none")
 "How a text says None for a setting that may be None; TOML has no word for it."
 
@@ -201,7 +209,9 @@ def _number(hint: type[int] | type[float], given: _Given) -> int | float:
             raise given.wrong(wanted) from error
     if isinstance(value, bool) or not isinstance(value, int if hint is int else int | float):
         raise given.wrong(wanted)
-    if not math.isfinite(value) or value < 0:
+    if not math.isfinite(value):
+        raise given.wrong(wanted)
+    if value < 0 and given.name not in _SIGNED:
         raise given.wrong(f"{wanted} from 0 on")
     if given.name in _PORTS and value > 65_535:
         raise given.wrong("a port up to 65535")
