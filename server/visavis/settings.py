@@ -209,10 +209,9 @@ def _number(hint: type[int] | type[float], given: _Given) -> int | float:
             raise given.wrong(wanted) from error
     if isinstance(value, bool) or not isinstance(value, int if hint is int else int | float):
         raise given.wrong(wanted)
-    if not math.isfinite(value):
-        raise given.wrong(wanted)
-    if value < 0 and given.name not in _SIGNED:
-        raise given.wrong(f"{wanted} from 0 on")
+    signed = given.name in _SIGNED
+    if not math.isfinite(value) or (value < 0 and not signed):
+        raise given.wrong(wanted if signed else f"{wanted} from 0 on")
     if given.name in _PORTS and value > 65_535:
         raise given.wrong("a port up to 65535")
     return hint(value)
