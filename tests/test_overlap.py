@@ -2,6 +2,7 @@ import pytest
 
 from visavis.audio import RATE
 from visavis.config import OverlapConfig
+from visavis.loudness import Loudness
 from visavis.overlap import Overlap, OverlapJudge, is_assent
 
 MS = RATE // 1000
@@ -27,11 +28,11 @@ def said(judge: OverlapJudge, milliseconds: int, level: float, *, turn: bool = F
     ],
 )
 def test_evidence_grows_with_length(milliseconds: int, made_of_it: Overlap) -> None:
-    assert said(OverlapJudge(OverlapConfig()), milliseconds, -30.0) is made_of_it
+    assert said(OverlapJudge(OverlapConfig(), Loudness()), milliseconds, -30.0) is made_of_it
 
 
 def test_loud_is_what_is_louder_than_this_caller_usually_is() -> None:
-    judge = OverlapJudge(OverlapConfig())
+    judge = OverlapJudge(OverlapConfig(), Loudness())
     assert said(judge, 300, -10.0) is Overlap.HELD  # nobody knows yet how loud this caller is
     said(judge, 1000, -30.0, turn=True)
     assert said(judge, 300, -10.0) is Overlap.HELD  # nor after a second
@@ -42,7 +43,7 @@ def test_loud_is_what_is_louder_than_this_caller_usually_is() -> None:
 
 
 def test_a_cough_before_is_not_counted_as_loudness() -> None:
-    judge = OverlapJudge(OverlapConfig())
+    judge = OverlapJudge(OverlapConfig(), Loudness())
     said(judge, 2000, -30.0, turn=True)
     said(judge, 100, -5.0)
     assert said(judge, 300, -30.0) is Overlap.HELD

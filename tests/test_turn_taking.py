@@ -315,7 +315,7 @@ def test_a_word_of_assent_long_before_an_interruption_is_no_part_of_it():
 
 
 def test_a_loud_word_interrupts_however_short():
-    sim = Sim(speech=[(1.0, 4.0), (7.0, 7.34)], replies=[LONG, Reply()], shouts=True).run(12)
+    sim = Sim(speech=[(1.0, 4.0), (7.0, 7.34)], replies=[LONG, Reply()], louder_db=(0, 12)).run(12)
     assert sim.marks("barge_in")[0] - 7.0 == pytest.approx(0.28, abs=0.03)
     assert len(user_turns(sim)) == 2
 
@@ -374,7 +374,7 @@ def test_a_client_may_say_how_much_speech_interrupts(least_ms: int, said_s: floa
         replies=[LONG, Reply()],
         config=replace(UNHURRIED, session=session),
         recogniser=(0.15, "Next one please."),
-        shouts=True,
+        louder_db=(0, 12),
     ).run(14)
     assert [at - 7.0 for at in sim.marks("barge_in")] == [
         pytest.approx(least_ms / 1000, abs=0.05)
@@ -423,3 +423,38 @@ def test_text_between_turns_is_not_joined():
         if isinstance(content, TextContent)
     ]
     assert written.text == "and more"
+
+
+# Others, far away
+
+
+TELEVISION = [(12.0 + 3 * k, 14.4 + 3 * k) for k in range(5)]
+
+
+def talk_beside_a_television(detection: TurnDetection, louder_db: float, answer_s: float = 2.0) -> Sim:
+    replies = [Reply(seconds=answer_s)]
+    config = replace(EAGER, session=SessionConfig(turn_detection=detection))
+    speech = [(1.0, 4.0), *TELEVISION]
+    return Sim(speech=speech, louder_db=(0, *[louder_db] * 5), replies=replies, config=config).run(30)
+
+
+def test_a_voice_from_afar_is_neither_answered_nor_asked_about():
+    sim = talk_beside_a_television(TurnDetection(), -18)
+    assert len(sim.requests()) == len(user_turns(sim)) == len(sim.events(ev.SpeechBegan)) == 1
+
+
+def test_a_voice_from_afar_takes_nothing_from_the_answer():
+    sim = talk_beside_a_television(TurnDetection(), -18, answer_s=20.0)
+    assert not sim.events(ev.StanceChanged)
+    assert not sim.marks("barge_in")
+
+
+def test_plain_voice_detection_and_softer_callers_are_as_they_were():
+    assert len(user_turns(talk_beside_a_television(TurnDetection("server_vad"), -18))) > 1
+    assert len(user_turns(talk_beside_a_television(TurnDetection(), -10))) > 1
+
+
+def test_a_loud_word_interrupts_over_a_voice_from_afar():
+    speech = [(1.0, 4.0), (5.0, 7.0), (7.0, 7.34)]
+    sim = Sim(speech=speech, replies=[LONG, Reply()], louder_db=(0, -18, 12)).run(12)
+    assert sim.marks("barge_in")[0] - 7.0 == pytest.approx(0.28, abs=0.03)

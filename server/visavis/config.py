@@ -180,16 +180,18 @@ class TurnConfig:
 
 @dataclass(frozen=True, slots=True)
 class NearnessConfig:
-    """When a voice is another's, far away, by how loud it is (semantic_vad alone, from the second turn on)."""
+    """When a voice is another's, far away, by how loud it is (of semantic_vad, from the second turn on)."""
 
     far_db: float = 12.0
-    "Below the loud part of the caller's usual speech a voice is doubted: people vary by 10 dB, rooms take 17."
+    "Below the loud part of the caller's usual speech a voice is doubted: who mumbles is 10 dB below."
     window_ms: int = 300
-    "Over which it is measured: syllables vary by more, longer ones tell a raised voice later."
+    "Over which it is measured: single syllables vary by more, and a raised voice is noticed in time."
     soft_db: float = 3.0
     "Who is softer by no more than this besides may be the caller, turned away,"
     soft_ms: int = 1_200
     "and is believed after so much speech."
+    believed_db: float = 8.0
+    "The usual level is then taken for so much above: the same voice is not doubted again."
     wait_ms: int = 2_000
     "A caller who has no answer calls again after at least so long, where a television talks on,"
     patience_ms: int = 6_000

@@ -18,6 +18,7 @@ from .endpoint import endpointer_for
 from .engine import Request
 from .frames import Frame
 from .history import History
+from .loudness import Loudness, Nearness
 from .outbox import Outbox
 from .overlap import Overlap, OverlapJudge, is_assent
 from .recorder import Recorder, UserTurn
@@ -75,10 +76,13 @@ class Listener:
         self._transcripts = transcripts
         self._outbox = outbox
         self._speaker = speaker
-        self._turns = TurnDetector(config.turns, config.session.turn_detection, endpointer_for)
+        usual = Loudness()
+        self._turns = TurnDetector(
+            config.turns, config.session.turn_detection, endpointer_for, Nearness(config.nearness, usual)
+        )
         self._recorder = Recorder(config, history)
         self._attention = Attention(config.camera)
-        self._overlap = OverlapJudge(config.overlap)
+        self._overlap = OverlapJudge(config.overlap, usual)
         self._unconfirmed = False
         "The speech now going on may still turn out to be a cough."
         self._submitted: _Submitted | None = None
@@ -127,8 +131,11 @@ class Listener:
         position = self.position
         self._recorder.append(pcm)
         self._audio_at = now
-        sound = Sound(0.0) if self._detection is None else self._ear.receive(pcm)
-        for event in self._turns.receive(position, len(pcm), sound.speech, sound.finality):
+        detection = self._detection
+        sound = Sound(0.0) if detection is None else self._ear.receive(pcm)
+        doubts = detection is not None and detection.type == "semantic_vad"
+        level = sound.level if doubts else None
+        for event in self._turns.receive(position, len(pcm), sound.speech, sound.finality, level):
             self._receive_turn_event(event, now)
         self._weigh(sound, now)
         self._look_up(len(pcm))
@@ -338,7 +345,7 @@ class Listener:
     def _weigh(self, sound: Sound, now: float) -> None:
         """Let the answer give way to speech as the evidence for it grows."""
         turns, confirmed = self._turns, self.speaking and not self._unconfirmed
-        if turns.voiced:
+        if turns.voiced and turns.onset:
             self._overlap.note(sound.level, turn=confirmed)
         elif not turns.onset:
             self._overlap.begin()

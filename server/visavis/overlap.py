@@ -10,16 +10,9 @@ from math import log10
 
 from .audio import RATE
 from .config import OverlapConfig
+from .loudness import Loudness
 
 _PER_MS = RATE // 1000
-
-_STEP_DB = 0.1
-_FIRST_STEP_DB = 10.0
-"The n-th step is the n-th part of it, but never less than a step."
-_ENOUGH = 100
-"Steps after which the loud part is known: two seconds of speech."
-_LOUD_PART = 0.8
-"Share of a caller's speech that is softer than its loud part, which is found in steps of 20 ms."
 
 _WORDS = """
     mm mhm mmhm hm hmm hmmm uh huh uhhuh um aha ah oh yeah yes yep yup right ok okay sure well wow i see got
@@ -47,15 +40,14 @@ class Overlap(Enum):
 class OverlapJudge:
     """Judges the speech of one caller by how long and how loud it is. Times are samples at 24 kHz."""
 
-    def __init__(self, config: OverlapConfig) -> None:
+    def __init__(self, config: OverlapConfig, usual: Loudness) -> None:
+        """`usual` is learned here, from what is said in turns."""
         self._duck = config.duck_ms * _PER_MS
         self._hold = config.hold_ms * _PER_MS
         self._aside = config.aside_ms * _PER_MS
         self._loud = config.loud_db
         self._least_loud = config.loud_ms * _PER_MS
-        self._usual: float | None = None
-        "dBFS of the loud part of this caller's voice in turns."
-        self._steps = 0
+        self._usual = usual
         self._power = 0.0
         self._blocks = 0
 
@@ -68,10 +60,7 @@ class OverlapJudge:
         self._power += 10 ** (level / 10)
         self._blocks += 1
         if turn:
-            self._steps += 1
-            usual = level if self._usual is None else self._usual
-            step = max(_STEP_DB, _FIRST_STEP_DB / self._steps)
-            self._usual = usual + step * (_LOUD_PART if level > usual else _LOUD_PART - 1)
+            self._usual.note(level)
 
     def judge(self, voiced: int, least: int | None = None) -> Overlap:
         """Judge speech of which `voiced` has been heard so far; where `least` is given it alone confirms."""
@@ -87,9 +76,10 @@ class OverlapJudge:
     @property
     def _is_loud(self) -> bool:
         """It is clearly louder than the caller usually is: said to be heard."""
-        if self._usual is None or self._steps < _ENOUGH or not self._blocks:
+        usual = self._usual.level
+        if usual is None or not self._blocks:
             return False
-        return 10 * log10(self._power / self._blocks) > self._usual + self._loud
+        return 10 * log10(self._power / self._blocks) > usual + self._loud
 
 
 def is_assent(text: str) -> bool:

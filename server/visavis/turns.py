@@ -11,8 +11,9 @@ from enum import Enum, auto
 from typing import Literal, Protocol
 
 from .audio import BLOCK, RATE
-from .config import TurnConfig, TurnDetection
+from .config import NearnessConfig, TurnConfig, TurnDetection
 from .errors import ConfigError
+from .loudness import Loudness, Nearness
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,10 @@ _PER_MS = RATE // 1000
 
 _LEAST_PROBABILITY = 0.01
 "No threshold goes below this: digital silence (0.0) is never speech."
+
+
+_LONGEST_HELD = 3_000 * _PER_MS
+"The most that is kept of a voice that is doubted: a second of speech with its pauses, after which it is not."
 
 
 class Speech(Enum):
@@ -134,6 +139,7 @@ class TurnDetector:
 
     `vad` of None is push-to-talk: nothing happens by itself, `commit` says what a turn is.
     `endpointer` builds the decision for given settings and is called again by `reconfigure`.
+    `near` tells the caller's voice from one that is far away; by default every voice is the caller's.
     Raises ConfigError when the maximum turn is shorter than its own onset.
     """
 
@@ -142,6 +148,7 @@ class TurnDetector:
         config: TurnConfig,
         vad: TurnDetection | None,
         endpointer: Callable[[TurnConfig, TurnDetection], Endpointer] = FixedSilence,
+        near: Nearness | None = None,
     ) -> None:
         self._config = config
         self._hysteresis = config.hysteresis
@@ -152,6 +159,8 @@ class TurnDetector:
         if self._max_turn < 2 * (self._onset_window + self._min_speech):
             raise ConfigError(f"max_turn_ms = {config.max_turn_ms} is shorter than twice what an onset takes")
         self._make_endpointer = endpointer
+        self._near = near or Nearness(NearnessConfig(), Loudness())
+        self._longest_held = min(_LONGEST_HELD, self._max_turn // 2)
         self._state = Speech.QUIET
         self._position = 0
         self._oldest = 0
@@ -160,6 +169,10 @@ class TurnDetector:
         "The newest block was voiced."
         self._onset: deque[tuple[int, int]] = deque()
         "Voiced (start, end) within the onset window, while QUIET."
+        self._held: int | None = None
+        "Where a turn would begin, were its voice not doubted; while QUIET."
+        self._doubted_until = 0
+        "What is voiced before is no part of an onset."
         # Of the running turn, while SPEAKING:
         self._start = 0
         self._voiced = 0
@@ -200,6 +213,8 @@ class TurnDetector:
         maximum length, and everything in it counts as voiced.
         """
         self._vad = vad
+        self._near.reset()
+        self._held = None
         if vad is None:
             self._endpointer = None
             self._padding = 0
@@ -216,10 +231,13 @@ class TurnDetector:
 
     @property
     def onset(self) -> int:
-        """Voiced time of what may become a turn or is one."""
+        """Voiced time of what may become a turn or is one; 0 of a voice that is doubted."""
         if self._state is Speech.SPEAKING:
             return self._voiced
-        return sum(end - start for start, end in self._onset)
+        return self._onset_voiced(self._doubted_until)
+
+    def _onset_voiced(self, since: int = 0) -> int:
+        return sum(end - start for start, end in self._onset if start >= since)
 
     def receive_verdict(self, end: int, verdict: float) -> None:
         """Take a model's word, 0 to 1, on the turn up to `end`; dropped if the caller went on since."""
@@ -240,12 +258,16 @@ class TurnDetector:
         self._surely = True
 
     def receive(
-        self, position: int, length: int, probability: float, finality: float | None = None
+        self,
+        position: int,
+        length: int,
+        probability: float,
+        finality: float | None = None,
+        level: float | None = None,
     ) -> tuple[TurnEvent, ...]:
         """Take one block of `length` samples at `position` with its probability of speech, 0 to 1.
 
-        `finality` is of `Evidence`.
-
+        `finality` is of `Evidence`. `level` is in dBFS; None: the voice is not doubted for it.
         A gap before `position` counts as silence. Raises ValueError when the position goes back.
         """
         if position < self._position:
@@ -253,10 +275,10 @@ class TurnDetector:
         events: list[TurnEvent] = []
         self._finality = finality
         if position > self._position:
-            self._advance(position, 0.0, events)
+            self._advance(position, 0.0, None, events)
         end = position + length
         while self._position < end:  # in steps, so that decisions do not hang on how audio is cut up
-            self._advance(min(end, self._position + BLOCK), probability, events)
+            self._advance(min(end, self._position + BLOCK), probability, level, events)
         return tuple(events)
 
     def commit(self) -> SpeechStopped | None:
@@ -289,17 +311,18 @@ class TurnDetector:
         self._settle(self._position)
         return dropped
 
-    def _advance(self, end: int, probability: float, events: list[TurnEvent]) -> None:
+    def _advance(self, end: int, probability: float, level: float | None, events: list[TurnEvent]) -> None:
         since, self._position = self._position, end
         self._probability = probability
         voiced = self._is_voiced()
         if self._state is Speech.SPEAKING:
             self._go_on(since, voiced, events)
         elif self._vad is not None:
-            self._watch(since, voiced, events)
+            self._watch(since, voiced, level, events)
         if self._state is Speech.QUIET:
             kept = self._max_turn if self._vad is None else self._padding + self._onset_window
-            self._oldest = max(self._oldest, end - kept)
+            needed = end - kept if self._held is None else min(self._held, end - kept)
+            self._oldest = max(self._oldest, needed)
 
     def _is_voiced(self) -> bool:
         if self._vad is None:
@@ -308,19 +331,42 @@ class TurnDetector:
         self._above = self._probability >= max(level, _LEAST_PROBABILITY)
         return self._above
 
-    def _watch(self, since: int, voiced: bool, events: list[TurnEvent]) -> None:
+    def _watch(self, since: int, voiced: bool, level: float | None, events: list[TurnEvent]) -> None:
         """While QUIET: is this an onset?"""
+        near = self._near
+        if level is not None:
+            near.receive(since, self._position, level, voiced=voiced)
         horizon = self._position - self._onset_window
         while self._onset and self._onset[0][0] < horizon:
             self._onset.popleft()
         if not voiced:
+            if not near.doubtful:
+                self._held = None
             return
         self._onset.append((since, self._position))
-        voiced_time = sum(end - start for start, end in self._onset)
+        if near.doubtful:
+            self._doubted_until = self._position
+            self._hold()
+            return
+        if near.voiced <= self._onset_window:
+            self._doubted_until = 0  # it was but the soft beginning of this word
+        start, voiced_time = self._padded_onset(), self.onset
+        if self._held is not None and near.whole:
+            start = self._held
+        if near.believed:
+            voiced_time = near.voiced
         if voiced_time >= self._min_speech:
-            self._begin(self._padded_onset(), events)
+            near.begin_turn()
+            self._begin(start, events)
             self._voiced = voiced_time
             self._voiced_until = self._position
+
+    def _hold(self) -> None:
+        """Keep the beginning of what may turn out to be a turn."""
+        if self._held is not None:
+            self._held = max(self._held, self._position - self._longest_held)
+        elif self._onset_voiced() >= self._min_speech:
+            self._held = self._padded_onset()
 
     def _padded_onset(self) -> int:
         return max(self._onset[0][0] - self._padding, self._oldest)
@@ -382,6 +428,7 @@ class TurnDetector:
         self._paused = False
         self._verdict = self._text = None
         self._onset.clear()
+        self._held = None
         self._oldest = end
 
     def _evidence(self) -> Evidence:

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from noises import at_level, cough, keyboard, music, traffic
+from noises import at_level, cough, distant, keyboard, music, traffic
 from noises import far_voice as far_away
 
 from visavis.audio import RATE, Pcm, decode_wav, from_float, resample
 
-Kind = Literal["plain", "pause", "noise", "cough", "echo", "backchannel", "keyboard", "interruption"]
+Kind = Literal["plain", "pause", "noise", "cough", "echo", "backchannel", "keyboard", "interruption", "far"]
 
 LEVEL_DBFS = -26.0
 "Of the words at the microphone."
@@ -151,7 +151,9 @@ def corpus(seed: int = 4) -> Corpus:
     for number, voice in enumerate(voices):
         scenes = _people(seed) if voice == "people" else _synthetic(voice, number, seed)
         random.Random(f"{seed} {voice}").shuffle(scenes)
-        calls.append(Call(voice, tuple(scenes)))
+        said = next(scene.utterance for scene in scenes if scene.kind == "plain")
+        # Last: nobody can tell how far away a voice is before the caller's own is known.
+        calls.append(Call(voice, (*scenes, *_far(voices, number, said, seed))))
     return Corpus(tuple(calls), answer_sound(), missing)
 
 
@@ -238,6 +240,27 @@ def _people(seed: int) -> list[Scene]:
     return scenes
 
 
+def _far(voices: Sequence[str], number: int, said: Utterance, seed: int) -> list[Scene]:
+    """Others who talk, in the next room and across this one: when nobody else does, and over an answer."""
+    rng = np.random.default_rng([seed, number, 7])
+    others = [voice for voice in voices if voice not in (voices[number], "people")] or [voices[number]]
+    heard = []
+    for k, (place, away) in enumerate((("in the next room", far_away), ("across the room", distant))):
+        other = others[(number + k) % len(others)]
+        below_db = FAR_DB[(number + k) % len(FAR_DB)]
+        texts = [PAUSED[(2 * number + 5 * k + j) % len(PAUSED)][0] for j in range(3)]
+        talk = [piece for text in texts for piece in (speak(text, other).pcm, _pause(rng))]
+        pcm = at_level(away(np.concatenate(talk), rng), LEVEL_DBFS - below_db)
+        heard.append(_noise(f"{other} {place}, {below_db:.0f} dB softer", pcm))
+    scenes = [Scene(one.text, "far", one, answered=False) for one in heard]
+    over = Insertion(heard[number % 2], rng.uniform(0.5, 1.0), yields=False)
+    return [*scenes, Scene(f"{over.utterance.text}, meanwhile", "far", said, answer_s=8.0, insertion=over)]
+
+
+def _pause(rng: np.random.Generator) -> Pcm:
+    return np.zeros(round(rng.uniform(0.2, 0.8) * RATE), np.int16)
+
+
 def _echo(number: int, seed: int, loudest_db: float = -6.0) -> Echo:
     """One of six between −6 and −30 dB and between 20 and 400 ms."""
     gain = (-6.0, -10.0, -15.0, -20.0, -25.0, -30.0)[number % 6]
@@ -249,6 +272,10 @@ NOISES = (
     *((kind, snr_db) for snr_db in (20, 10, 5) for kind in ("traffic", "music", "keyboard", "hiss")),
     ("voice", 20),
 )
+
+
+FAR_DB = (17.0, 20.0, 24.0)
+"How much softer than the caller others are; what is less far away is not told from a caller who mumbles."
 
 
 def background(kind: str, snr_db: float, rng: np.random.Generator) -> Pcm:

@@ -267,6 +267,7 @@ def summary(verdicts: Sequence[Verdict], speculation: Speculation | None) -> dic
                 or (verdict.scene.insertion is not None and not verdict.scene.insertion.yields)
             )
         ),
+        "noises": dict(Counter(verdict.scene.kind for verdict in verdicts if not verdict.scene.answered)),
         "noises_answered": sum(verdict.false_start for verdict in verdicts),
         "answers_held": sum(verdict.held for verdict in verdicts),
         "asides_answered": sum(verdict.aside_answered for verdict in verdicts),

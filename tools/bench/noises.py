@@ -102,6 +102,11 @@ def far_voice(pcm: Pcm, rng: Rng, level_dbfs: float = -46.0) -> Pcm:
     return _at_level(_convolve(pcm.astype(np.float64), _far(rng)), level_dbfs)
 
 
+def distant(pcm: Pcm, rng: Rng, level_dbfs: float = -46.0) -> Pcm:
+    """The same voice from the other end of the room: clear, but with more of the room than of the voice."""
+    return _at_level(_convolve(pcm.astype(np.float64), room(rng, 0.4, direct_db=-3.0)), level_dbfs)
+
+
 def room(rng: Rng, seconds: float = 0.3, direct_db: float = 3.0) -> Sound:
     """Give the impulse response of a room whose sound has died away by 60 dB after `seconds`.
 

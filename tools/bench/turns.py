@@ -7,7 +7,7 @@ answers at once behind the product's client. Then what is asked and answered pla
 engine whose first sound takes 234 ms, as Qwen3-Omni's does. `--simulated` plays all in virtual time instead,
 with the same ear and conversation and no network, in a tenth of the time.
 
-Kinds: plain, pause, noise, cough, echo, backchannel, keyboard, interruption. Last line: one JSON object.
+Kinds: plain, pause, noise, cough, echo, backchannel, keyboard, interruption, far. Last line: one JSON object.
 """
 
 import argparse
