@@ -3,6 +3,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -21,12 +22,13 @@ from visavis.config import (
     Config,
     EngineConfig,
     HistoryConfig,
+    LocalConfig,
     SessionConfig,
     TurnConfig,
     TurnDetection,
 )
 from visavis.engine import AudioPart, Delta, Engine, FramesPart, Message, Request, TextDelta
-from visavis.errors import EngineBusy
+from visavis.errors import ConfigError, EngineBusy
 from visavis.frames import Frame, FrameSampler
 from visavis.fusion import Fuser, FusionConfig
 from visavis.rtc import PeerStats
@@ -60,7 +62,7 @@ def anything(_: object) -> bool:
 
 
 def test_a_turn_is_cut_at_equal_steps_until_there_are_enough():
-    turn, seen = OpenTurn(AheadConfig(clip_s=2.0, max_clips=2), 100), sampler(90, 90 + 3 * RATE)
+    turn, seen = OpenTurn(AheadConfig(words_s=0.0, clip_s=2.0, max_clips=2), 100), sampler(90, 90 + 3 * RATE)
     assert not turn.advance(99 + 2 * RATE, seen, anything)
     assert turn.advance(100 + 2 * RATE, seen, anything)
     assert not turn.advance(100 + 2 * RATE, seen, anything)
@@ -72,14 +74,14 @@ def test_a_turn_is_cut_at_equal_steps_until_there_are_enough():
 
 def test_a_turn_without_pictures_or_with_too_many_is_not_cut_any_more():
     for seen, fits in ((sampler(), anything), (sampler(0), lambda _: False)):
-        turn = OpenTurn(AheadConfig(clip_s=2.0), 0)
+        turn = OpenTurn(AheadConfig(words_s=0.0, clip_s=2.0), 0)
         assert not turn.advance(2 * RATE, seen, fits)
         assert turn.next_cut is None
         assert turn.cuts == ()
 
 
 def test_what_is_seen_after_the_last_cut_belongs_to_the_rest():
-    turn, seen = OpenTurn(AheadConfig(clip_s=2.0), 0), sampler(0, 3 * RATE)
+    turn, seen = OpenTurn(AheadConfig(words_s=0.0, clip_s=2.0), 0), sampler(0, 3 * RATE)
     assert turn.advance(2 * RATE, seen, anything)
     assert shown(turn.frames_until(3 * RATE, seen)) == [0, 3 * RATE]
     assert shown(turn.frames) == [0]
@@ -87,14 +89,31 @@ def test_what_is_seen_after_the_last_cut_belongs_to_the_rest():
 
 @given(st.integers(-6 * RATE, 2 * RATE - 1))
 def test_cuts_lie_on_the_half_seconds_of_the_pictures(first: int):
-    turn = OpenTurn(AheadConfig(clip_s=2.0, max_clips=2), 0)
+    turn = OpenTurn(AheadConfig(words_s=0.0, clip_s=2.0, max_clips=2), 0)
     cut = turn.cut_for([frame(first)])
     assert (cut - first) % PLACE == 0
     assert 0 <= 2 * RATE - cut < PLACE
 
 
+def test_words_are_sent_again_once_there_are_more():
+    turn = OpenTurn(AheadConfig(clip_s=0.0, words_s=2.0), 100)
+    assert not turn.grow(99 + 2 * RATE)
+    assert not turn.sent
+    assert turn.grow(150 + 2 * RATE)
+    assert turn.sent
+    assert not turn.grow(149 + 4 * RATE)
+    assert turn.grow(150 + 4 * RATE)
+    assert not OpenTurn(AheadConfig(clip_s=0.0, words_s=0.0), 0).grow(60 * RATE)
+
+
+def test_words_are_not_sent_at_every_moment():
+    AheadConfig(words_s=0.5)
+    with pytest.raises(ConfigError):
+        AheadConfig(words_s=0.4)
+
+
 def test_no_clips_are_made_where_none_are_wanted():
-    assert OpenTurn(AheadConfig(clip_s=0.0), 0).next_cut is None
+    assert OpenTurn(AheadConfig(words_s=0.0, clip_s=0.0), 0).next_cut is None
 
 
 def test_pictures_go_with_the_sound_of_their_time():
@@ -150,7 +169,7 @@ def test_what_was_sent_ahead_is_the_same_in_the_end(clips: int, data: st.DataObj
 
 def talk(seconds: float, *, camera_fps: float = 4.0, run: float = 3.0, **changes: object) -> Sim:
     settings = {"history": HistoryConfig(24_000), **changes}
-    config = replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0, max_clips=3), **settings)  # type: ignore[arg-type]
+    config = replace(UNHURRIED, ahead=AheadConfig(words_s=0.0, clip_s=2.0, max_clips=3), **settings)  # type: ignore[arg-type]
     return Sim(speech=[(1.0, 1.0 + seconds)], camera_fps=camera_fps, config=config).run(1.0 + seconds + run)
 
 
@@ -226,7 +245,7 @@ def test_a_turn_dropped_by_the_client_leaves_its_name_unused():
     sim = Sim(
         speech=[(1.0, 4.0), (6.0, 8.5)],
         camera_fps=4,
-        config=replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0)),
+        config=replace(UNHURRIED, ahead=AheadConfig(words_s=0.0, clip_s=2.0)),
         client=[(3.9, ev.ClearAudio())],
     ).run(12)
     dropped, kept = sent(sim)
@@ -240,7 +259,7 @@ def test_while_an_answer_goes_on_nothing_is_sent_but_the_turn_is_cut_all_the_sam
         speech=[(1.0, 2.0), (4.0, 7.5)],
         camera_fps=4,
         replies=[Reply(seconds=20.0)],
-        config=replace(UNHURRIED, session=session, ahead=AheadConfig(clip_s=2.0)),
+        config=replace(UNHURRIED, session=session, ahead=AheadConfig(words_s=0.0, clip_s=2.0)),
     ).run(30)
     assert not sent(sim)
     assert not sim.times(CancelResponse)
@@ -254,6 +273,55 @@ def test_each_part_of_a_turn_that_is_too_long_is_cut_by_itself():
     assert [request.messages[-1].parts[-1].cuts for request in sent(sim)][-1] == parts[1].cuts  # type: ignore[union-attr]
 
 
+def tell(seconds: float, *, words_s: float = 1.0) -> Sim:
+    ahead = AheadConfig(clip_s=0.0, words_s=words_s)
+    config = replace(UNHURRIED, history=HistoryConfig(24_000), ahead=ahead)
+    return Sim(speech=[(1.0, 1.0 + seconds)], camera_fps=4.0, config=config).run(12)
+
+
+def sounds(request: Request) -> Pcm:
+    (heard,) = (part for part in request.messages[-1].parts if isinstance(part, AudioPart))
+    return heard.pcm
+
+
+def test_the_words_so_far_are_sent_ahead_without_pictures_and_answered_as_a_whole():
+    sim = tell(2.6)
+    first, second = sent(sim)
+    (asked,) = sim.requests()
+    assert (first.ahead, first.speak, first.max_tokens, asked.ahead) == (True, False, 1, False)
+    assert [type(part) for part in second.messages[-1].parts] == [AudioPart]
+    assert first.messages[:-1] == second.messages[:-1] == asked.messages[:-1]
+    for earlier, later in ((first, second), (second, asked)):
+        pcm = sounds(earlier)
+        assert len(pcm) < len(sounds(later))
+        assert np.array_equal(sounds(later)[: len(pcm)], pcm)
+    assert not any(action.replaces for _, action in sim.log if isinstance(action, SendAhead))
+
+
+def test_words_sent_ahead_are_stopped_before_the_answer_is_asked_for():
+    sim = tell(2.6)
+    order = [type(action) for _, action in sim.log if isinstance(action, StopAhead | StartResponse)]
+    assert order[:2] == [StopAhead, StartResponse]
+
+
+def test_few_words_are_not_sent_ahead():
+    sim = tell(1.2, words_s=2.0)
+    assert len(sim.requests()) == 1
+    assert not sent(sim)
+    assert not sim.times(StopAhead)
+
+
+def test_no_words_are_sent_while_an_answer_goes_on():
+    session = SessionConfig(turn_detection=TurnDetection(interrupt_response=False))
+    sim = Sim(
+        speech=[(1.0, 2.0), (4.0, 7.5)],
+        replies=[Reply(seconds=20.0)],
+        config=replace(UNHURRIED, session=session, ahead=AheadConfig(clip_s=0.0, words_s=2.0)),
+    ).run(30)
+    assert len(sim.requests()) == 2
+    assert not sent(sim)
+
+
 def test_only_engines_with_such_caches_are_sent_anything_ahead():
     def clip_s(**engine: object) -> float:
         config = Config(engine=EngineConfig(**engine))  # type: ignore[arg-type]
@@ -263,8 +331,18 @@ def test_only_engines_with_such_caches_are_sent_anything_ahead():
     assert clip_s(name="vllm", media="separate") == clip_s(name="local") == clip_s(name="dashscope") == 0
 
 
+def test_words_are_sent_ahead_to_the_embedded_engine_alone():
+    def words_s(local: LocalConfig | None = None, **engine: object) -> float:
+        config = Config(engine=EngineConfig(**engine), local=local or LocalConfig())  # type: ignore[arg-type]
+        return config.conversation_with(SessionConfig()).ahead.words_s
+
+    assert words_s(name="local") == AheadConfig().words_s > 0
+    assert words_s(name="vllm") == words_s(name="vllm", media="separate") == words_s(name="dashscope") == 0
+    assert words_s(LocalConfig(llm_url="http://127.0.0.1:1"), name="local") == 0
+
+
 def test_pictures_that_come_late_belong_to_the_clip_that_is_not_sent_yet():
-    config = replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0), camera=CameraConfig())
+    config = replace(UNHURRIED, ahead=AheadConfig(words_s=0.0, clip_s=2.0), camera=CameraConfig())
     sim = Sim(speech=[(1.0, 6.0)], camera_fps=4, config=config)
     late = 3 * RATE + RATE // 4
 
@@ -323,11 +401,11 @@ class Waiting:
 
 @asynccontextmanager
 async def calling(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, name: Literal["vllm", "local"] = "vllm"
 ) -> AsyncIterator[Callable[..., Awaitable[None]]]:
     """A call; gives what speaks, or is silent, for some seconds, all at once."""
-    conversation = replace(UNHURRIED, ahead=AheadConfig(clip_s=2.0))
-    config = Config(engine=EngineConfig(name="vllm"), conversation=conversation)
+    conversation = replace(UNHURRIED, ahead=AheadConfig(words_s=2.0, clip_s=2.0))
+    config = Config(engine=EngineConfig(name=name), conversation=conversation)
     trace, media = CallTrace(config.trace, "call"), SimpleNamespace(peer=NobodyThere)
     session = Session("call", config, SessionConfig(), engine, LevelEar(), trace, media=media)
     running = asyncio.create_task(session.run())
@@ -366,6 +444,25 @@ async def test_a_session_sends_one_request_ahead_at_a_time_and_none_beside_the_a
         await speak(1.0, SILENCE)
         assert [request.ahead for request in engine.asked] == [True, True, False]
         assert engine.open == 1
+
+
+async def test_a_session_lets_words_arrive_before_it_sends_more(monkeypatch: pytest.MonkeyPatch):
+    engine = Waiting()
+    async with calling(engine, monkeypatch, "local") as speak:
+        await speak(4.5)
+        assert [request.ahead for request in engine.asked] == [True]
+        assert engine.open == 1
+        await speak(1.0, SILENCE)
+        assert [request.ahead for request in engine.asked] == [True, False]
+        assert engine.open == 1
+
+
+async def test_a_session_sends_more_words_once_the_first_have_arrived(monkeypatch: pytest.MonkeyPatch):
+    engine = Waiting(fails=True)
+    async with calling(engine, monkeypatch, "local") as speak:
+        await speak(2.5)
+        await speak(2.0)
+    assert [request.ahead for request in engine.asked] == [True, True]
 
 
 async def test_a_call_that_ends_within_a_long_turn_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch):

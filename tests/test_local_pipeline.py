@@ -350,6 +350,47 @@ async def test_reading_ahead_stops_for_the_next_request(engine: Engine) -> None:
     await engine.answer(Turn("user", "Hi."))
 
 
+async def test_what_is_read_ahead_gives_way_to_an_answer(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("My name is", "en")
+    engine.model.endless = True
+    ahead = asyncio.create_task(engine.answer(spoken(1), caller="one", max_tokens=1))
+    await engine.model.until_reading()
+    engine.model.endless = False
+    pieces = await engine.answer(Turn("user", "Hi."), caller="two")
+    assert isinstance(pieces[0], Text)
+    assert await ahead == [Transcript("My name is"), End()]
+
+
+async def test_nothing_is_read_ahead_beside_what_is_read_already(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("My name is", "en")
+    engine.model.endless = True
+    await engine.answer(Turn("user", "Can you see me?"), caller="one")
+    await engine.model.until_reading()
+    assert await engine.answer(spoken(1), caller="two", max_tokens=1) == [Transcript("My name is"), End()]
+    assert len(engine.model.read) == 1
+    engine.model.endless = False
+
+
+async def test_who_stops_sending_ahead_stops_the_model(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("My name is", "en")
+    engine.model.endless = True
+    ahead = asyncio.create_task(engine.answer(spoken(1), max_tokens=1))
+    await engine.model.until_reading()
+    ahead.cancel()
+    await asyncio.gather(ahead, return_exceptions=True)
+    async with asyncio.timeout(WAIT_S):
+        assert await asyncio.to_thread(engine.model.stopped.wait, WAIT_S)
+
+
+async def test_a_model_that_fails_at_what_is_sent_ahead_fails_that_request_alone(engine: Engine) -> None:
+    engine.ears.says[1] = Heard("My name is", "en")
+    engine.model.failure = EngineLost("gone")
+    with pytest.raises(EngineLost):
+        await engine.answer(spoken(1), max_tokens=1)
+    engine.model.failure = None
+    assert isinstance((await engine.answer(Turn("user", "Hi.")))[0], Text)
+
+
 async def test_of_two_answers_at_once_none_is_left_reading_on_its_own(engine: Engine) -> None:
     engine.model.endless = True
     engine.voice.together = asyncio.Barrier(2)

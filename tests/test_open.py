@@ -2,6 +2,7 @@
 
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -10,7 +11,7 @@ from visavis.engine import Message, Request, Routed, TextPart
 from visavis.engine.dashscope import DashscopeEngine
 from visavis.engine.open import open_engine, open_engines, settings_of
 from visavis.engine.router import RouterEngine
-from visavis.errors import ConfigError, EngineBusy
+from visavis.errors import ConfigError, EngineBusy, EngineLost
 from visavis.repertoire import Repertoire
 from visavis.wiring import running_engine
 
@@ -57,6 +58,22 @@ async def test_a_candidate_that_is_sent_no_clips_is_sent_nothing_ahead() -> None
     config = Config(engine=VLLM, candidate=candidate, router=RouterConfig(candidate_share=1))
     engine = open_engines(config)
     with pytest.raises(EngineBusy, match="sent ahead"):
+        async with aclosing(engine.respond(replace(ask(), ahead=True))) as deltas:
+            await anext(deltas)
+    await engine.aclose()
+
+
+@pytest.mark.parametrize(("kind", "sent"), [("vllm", False), ("local", True)])
+async def test_words_are_sent_ahead_to_the_embedded_engine_alone(
+    kind: Literal["vllm", "local"], sent: bool
+) -> None:
+    """A request that is let through is lost at the socket, where nobody listens."""
+    engines = {"vllm": replace(GONE, media="interleaved"), "local": EngineConfig(name="local")}
+    config = Config(engine=engines["local"], candidate=engines["vllm"], router=RouterConfig())
+    share = 1.0 if kind == "vllm" else 0.0
+    config = replace(config, router=RouterConfig(candidate_share=share))
+    engine = open_engines(config, "unix:///nowhere")
+    with pytest.raises(EngineLost if sent else EngineBusy):
         async with aclosing(engine.respond(replace(ask(), ahead=True))) as deltas:
             await anext(deltas)
     await engine.aclose()

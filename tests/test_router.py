@@ -571,6 +571,22 @@ async def test_the_last_place_is_for_an_answer() -> None:
         await answer
 
 
+async def test_nothing_is_sent_ahead_beside_a_request_to_an_engine_that_serves_one_at_a_time() -> None:
+    engine = Gated()
+    entry_ = replace(looking("first", engine), one_at_a_time=True)
+    router = RouterEngine([entry_], None, RouterConfig())
+    async with aclosing(router.respond(ASK)) as deltas:
+        answer = asyncio.ensure_future(anext(deltas))
+        while not engine.live:  # noqa: ASYNC110 - until it has been asked
+            await asyncio.sleep(0)
+        with pytest.raises(EngineBusy):
+            _ = [delta async for delta in router.respond(AHEAD)]
+        engine.gate.set()
+        await answer
+    async with aclosing(router.respond(AHEAD)) as deltas:
+        await anext(deltas)
+
+
 async def test_what_may_be_in_vain_takes_no_place_that_an_answer_may_need() -> None:
     speculative = replace(ASK, speculative=True)
     engine = Gated()

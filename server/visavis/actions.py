@@ -24,9 +24,11 @@ class CancelResponse:
 
 @dataclass(frozen=True, slots=True)
 class SendAhead:
-    """What there is of a long turn may go to the engine already, in place of what was sent ahead before."""
+    """What there is of a long turn may go to the engine already."""
 
     request: Request
+    replaces: bool = True
+    "What is still being sent ahead is given up for it; if not, this is not sent then."
 
 
 @dataclass(frozen=True, slots=True)

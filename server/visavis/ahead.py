@@ -1,4 +1,4 @@
-"""A long turn as clips that are fixed while it goes on, so that they can be sent ahead of its end. Sans-I/O.
+"""A long turn while it goes on: clips that are fixed, or words so far, to be sent ahead of its end. Sans-I/O.
 
 What was sent ahead lies in the engine's caches under its name, so it must never change: what is seen or heard
 later, or comes late, belongs to a later clip.
@@ -29,6 +29,20 @@ class OpenTurn:
         "Its number in the history, once something of it was sent."
         self._clip = round(config.clip_s * RATE)
         self._most = config.max_clips if self._clip > 0 else 0
+        self._words = round(config.words_s * RATE)
+        self._words_until = start
+
+    @property
+    def sent(self) -> bool:
+        """Whether something was fixed to be sent ahead."""
+        return bool(self.cuts) or self._words_until > self.start
+
+    def grow(self, end: int) -> bool:
+        """Tell whether the words of the turn, heard up to `end`, are to be sent; then not until it is longer."""
+        if self._words == 0 or end < self._words_until + self._words:
+            return False
+        self._words_until = end
+        return True
 
     @property
     def fixed(self) -> int:

@@ -371,19 +371,24 @@ class WaitingConfig:
 class AheadConfig:
     """A long turn's beginning is sent ahead while the user still speaks: the engine has seen it by the end.
 
-    For the engine `vllm` with interleaved media, and turns with pictures. Measured by `tools/bench/warm.py`.
+    As clips to the engine `vllm` with interleaved media, for turns with pictures: `tools/bench/warm.py`
+    measures it. As words to `local`, which hears and reads them: `tools/bench/local_engine.py` does.
     """
 
     clip_s: float = 8.0
     "A turn is cut at multiples of this; 0 sends nothing ahead. 8 s is how far the model's ear hears at once."
     max_clips: int = 7
     "Sent ahead of one turn: all but the end of the longest."
+    words_s: float = 2.0
+    "The words so far are sent so often; 0: never. More often, the last word more often finds the model busy."
 
     def __post_init__(self) -> None:
         if 0 < self.clip_s < 1:
             raise ConfigError(
                 "conversation.ahead.clip_s must be 0 or from 1 on: a clip holds whole pictures."
             )
+        if 0 < self.words_s < 0.5:
+            raise ConfigError("conversation.ahead.words_s must be 0 or from 0.5 on.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,6 +601,13 @@ class EngineConfig:
     talker: TalkerConfig = field(default_factory=TalkerConfig)
 
     @property
+    def takes_ahead(self) -> Literal["clips", "words"] | None:
+        """What of a turn that goes on is of use to the engine already."""
+        if self.sends_clips:
+            return "clips"
+        return "words" if self.name == "local" else None
+
+    @property
     def sends_clips(self) -> bool:
         """Whether a turn's camera and speech travel as one clip to an engine that joins them by time."""
         return self.name == "vllm" and self.media in ("auto", "interleaved")
@@ -769,8 +781,10 @@ class Config:
         history = self.conversation.history
         if history.max_tokens is None:
             history = replace(history, max_tokens=self.engine.history_tokens)
-        ahead = self.conversation.ahead
-        if not self.engine.sends_clips:
+        ahead, kind = self.conversation.ahead, self.engine.takes_ahead
+        if kind != "words" or self.local.llm_url is not None:  # another's server is not made to work in vain
+            ahead = replace(ahead, words_s=0.0)
+        if kind != "clips":
             ahead = replace(ahead, clip_s=0.0)
         elif history.clip_tokens is None:
             history = replace(history, clip_tokens=self.fusion.max_tokens)

@@ -141,7 +141,7 @@ class Listener:
         self._look_up(len(pcm))
         if self.speaking:
             self._have_judged()
-            self._cut_turn()
+            self._send_ahead()
         oldest = self._oldest()
         self._recorder.forget_before(oldest if keep_from is None else min(oldest, keep_from))
 
@@ -457,7 +457,7 @@ class Listener:
         if not self._answers or not enough or not self._speaker.may_ask_in_advance(now):
             return
         turn = self._recorder.draft(pause.start, pause.end)
-        if turn.cuts:
+        if self._recorder.sent_ahead:
             self._outbox.put(StopAhead())
         messages = self._recorder.messages(turn, self._speaker.session.instructions)
         self._speaker.ask_in_advance(turn, messages, now)
@@ -473,15 +473,20 @@ class Listener:
             pcm = self._recorder.sound(evidence.start, evidence.position)
             self._outbox.put(JudgeTurn(evidence.position - evidence.silence, pcm))
 
-    def _cut_turn(self) -> None:
-        """Fix a clip of a turn that has become long enough, and send ahead what there is."""
+    def _send_ahead(self) -> None:
+        """Send what there is of a turn that has become long enough: a clip that is fixed now, or the words."""
         if self._speaker.draft is not None:
             return
-        turn = self._recorder.cut()
-        if turn is None or self._speaker.response is not None:
+        turn = clip = self._recorder.cut()
+        if self._speaker.response is not None:
             return  # what is being answered comes before this turn, and is not all there yet
+        if clip is None and self._turns.voiced:
+            turn = self._recorder.words()
+        if turn is None:
+            return
         messages = self._recorder.messages(turn, self._speaker.session.instructions)
-        self._outbox.put(SendAhead(Request(self._call_id, messages, speak=False, max_tokens=1, ahead=True)))
+        request = Request(self._call_id, messages, speak=False, max_tokens=1, ahead=True)
+        self._outbox.put(SendAhead(request, replaces=clip is not None))
 
     def _stop_ahead(self) -> None:
         """The turn is over, and with it what is being sent ahead."""

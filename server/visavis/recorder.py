@@ -53,7 +53,7 @@ class Recorder:
     @property
     def sent_ahead(self) -> bool:
         """Whether something of the turn that goes on has been fixed to be sent ahead."""
-        return bool(self._open.cuts)
+        return self._open.sent
 
     def sound(self, start: int, end: int) -> Pcm:
         """Return what is still there between two positions."""
@@ -104,3 +104,10 @@ class Recorder:
             turn.serial = self._history.reserve()
         pcm = self._tape.cut(turn.start, turn.fixed)
         return UserTurn(turn.start, turn.fixed, pcm, turn.start, turn.frames, turn.cuts, turn.serial)
+
+    def words(self) -> UserTurn | None:
+        """Return what was said so far in the turn that goes on, if that is much more than when last asked."""
+        start, end = self._open.start, self._tape.end
+        if not self._open.grow(end):
+            return None
+        return UserTurn(start, end, self._tape.cut(start, end), start, (), serial=self._history.reserve())

@@ -285,9 +285,11 @@ class Session:
                 case CancelResponse(response_id):
                     if (running := self._responses.get(response_id)) is not None:
                         running.cancel()
-                case SendAhead(request):
-                    self._stop_ahead()
-                    self._ahead = self._tasks.create_task(self._send_ahead(request))
+                case SendAhead(request, replaces):
+                    if replaces:
+                        self._stop_ahead()
+                    if self._ahead is None or self._ahead.done():
+                        self._ahead = self._tasks.create_task(self._send_ahead(request))
                 case StopAhead():
                     self._stop_ahead()
                 case HearAside():

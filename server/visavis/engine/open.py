@@ -64,11 +64,12 @@ def open_engines(
         engine = open_engine(replace(settings, url=url), config.fusion)
         if settings.name in HELPED:
             engine = VoicedEngine(engine, settings, voice if settings.embedded_voice else None)
-        # Pieces of a turn have names of their own as clips alone.
-        clips = settings.sends_clips
+        # What the conversation sends ahead suits the first choice: to another kind of engine it is of no use.
+        ahead = settings.takes_ahead is not None and settings.takes_ahead == config.engine.takes_ahead
         places, queue = settings.max_concurrent, settings.max_queued
         pool = None if pools is None else LockPool(pools / _pool_name(label, settings), places, queue)
-        entries.append(Entry(label, engine, places, queue, looks_ahead=clips, pool=pool))
+        alone = settings.name == "local"
+        entries.append(Entry(label, engine, places, queue, looks_ahead=ahead, one_at_a_time=alone, pool=pool))
     candidate = entries.pop() if config.candidate is not None else None
     return RouterEngine(entries, candidate, config.router)
 

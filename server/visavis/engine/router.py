@@ -41,6 +41,8 @@ class Entry:
     "Requests waiting for a place; further ones go on to the next engine."
     looks_ahead: bool = False
     "It has caches that a turn's beginning can be sent ahead to."
+    one_at_a_time: bool = False
+    "Requests wait for each other in it: nothing is sent ahead beside another."
     pool: LockPool | None = None
     "The places and the queue are shared with other processes, by this; closed with the engine."
 
@@ -126,11 +128,11 @@ class RouterEngine:
         ENGINE_REQUESTS.labels(lane.label, outcome, why).inc()
 
     async def _send_ahead(self, lane: "_Lane", request: Request) -> AsyncGenerator[Delta, None]:
-        """Pass on what may be of use later to the engine that will be asked, if it has two places free.
+        """Pass on what may be of use later to the engine that will be asked, if it has leisure.
 
         Nobody else is asked, and what comes of it says nothing of the engine.
         """
-        if not lane.looks_ahead or lane.breaker.state is not BreakerState.CLOSED or lane.places.free < 2:
+        if not lane.looks_ahead or lane.breaker.state is not BreakerState.CLOSED or not lane.has_leisure:
             raise EngineBusy("There is no place for what is sent ahead.")
         async with lane.place(None), aclosing(lane.engine.respond(request)) as deltas:
             self._count(lane, "sent ahead", "")
@@ -253,10 +255,16 @@ class _Lane:
         self.label = entry.label
         self.engine = entry.engine
         self.looks_ahead = entry.looks_ahead
+        self._one_at_a_time = entry.one_at_a_time
         self.breaker = Breaker(entry.label, config.failures, config.open_s)
         self.places = Places(entry.label, entry.max_concurrent, entry.max_queued, entry.pool)
         self._pool = entry.pool
         self._turns: dict[Ticket, asyncio.Future[None]] = {}
+
+    @property
+    def has_leisure(self) -> bool:
+        """Whether nobody would have to wait for what may be in vain."""
+        return self.places.free >= (self.places.places if self._one_at_a_time else 2)
 
     @asynccontextmanager
     async def place(self, deadline: float | None) -> "AsyncGenerator[Ticket, None]":

@@ -95,7 +95,7 @@ class Pipeline:
         self._seeing = seeing or Stage("seeing")
         self._memory = CallMemory()
         self._reading: asyncio.Task[None] | None = None
-        "Has the model read an answer and the beginning of the next turn while nobody wants it."
+        "Has the model read what nobody wants yet: an answer and the beginning of the next turn, or words ahead."
 
     async def respond(self, ask: Ask) -> AsyncGenerator[Piece, None]:
         """Yield the transcript if there was speech, texts each before its sound, and `End`.
@@ -112,11 +112,11 @@ class Pipeline:
         if not said.words:  # a noise: nobody asked for an answer
             yield End()
             return
-        await self._end_reading()
         if ask.ahead:
             await self._read_ahead(ask, said)
             yield End()
             return
+        await self._end_reading()
         seen = await self._look(ask, said)
         marks.set("seen")
         messages, language = await self._prompt(ask, said, seen)
@@ -164,10 +164,18 @@ class Pipeline:
         )
 
     async def _read_ahead(self, ask: Ask, said: _Said) -> None:
-        """Have the model read what was said so far, unless it will stand behind a note on the camera."""
-        if not _is_about_sight(ask, said):
-            messages, _ = await self._prompt(ask, said, None)
-            await self._model.read_ahead(messages, ask.caller)
+        """Have the model read what was said so far, until it is wanted for an answer.
+
+        Not if it is reading already, nor what will stand behind a note on the camera.
+        """
+        if _is_about_sight(ask, said) or not (self._reading is None or self._reading.done()):
+            return
+        await self._end_reading()
+        messages, _ = await self._prompt(ask, said, None)
+        reading = self._reading = asyncio.create_task(self._model.read_ahead(messages, ask.caller))
+        (result,) = await asyncio.gather(reading, return_exceptions=True)
+        if isinstance(result, Exception):
+            raise result
 
     async def _read_on(self, messages: Messages, answer: str, caller: str) -> None:
         """Have the model read what the call's next prompt begins with, up to the words of the user."""
