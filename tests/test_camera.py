@@ -10,7 +10,7 @@ from aiortc.mediastreams import MediaStreamError
 
 from visavis.audio import RATE
 from visavis.config import CameraConfig
-from visavis.frames import Frame
+from visavis.frames import Frame, Source
 from visavis.rtc.camera import CameraInput, encode_jpeg, quantiser
 
 
@@ -59,6 +59,10 @@ def test_better_quality_costs_bytes() -> None:
     assert (quantiser(1), quantiser(100)) == (31, 2)
 
 
+def screen() -> Source:
+    return "screen"
+
+
 class Tape(MediaStreamTrack):
     """A remote camera that delivers as fast as it is read."""
 
@@ -87,11 +91,11 @@ async def test_only_wanted_pictures_are_converted() -> None:
     asked: list[int] = []
     tape = Tape(90)
 
-    def wants(at: int) -> bool:
+    def wants(at: int, source: Source) -> bool:
         asked.append(at)
         return at >= len(got) * RATE // 2
 
-    await CameraInput(CameraConfig(), lambda: tape.sent * RATE // 30, wants, got.append, "screen").run(tape)
+    await CameraInput(CameraConfig(), lambda: tape.sent * RATE // 30, wants, got.append, screen).run(tape)
     assert not tape.left
     assert {frame.source for frame in got} == {"screen"}
     assert 1 <= len(got) <= 7
@@ -116,6 +120,6 @@ async def test_at_most_one_picture_is_converted_at_a_time(monkeypatch: pytest.Mo
             release.set()
         return 0
 
-    await CameraInput(CameraConfig(), position, lambda at: True, got.append).run(tape)
+    await CameraInput(CameraConfig(), position, lambda at, source: True, got.append, screen).run(tape)
     assert running == 1
     assert len(got) == 1

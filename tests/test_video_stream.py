@@ -13,7 +13,7 @@ from aiortc.rtp import RtcpPacket, RtcpPsfbPacket, RtcpRtpfbPacket, RtpPacket, u
 
 from films import Codec, Packet, film, layered
 from visavis.config import CameraConfig
-from visavis.frames import Frame
+from visavis.frames import Frame, Source
 from visavis.rtc.clock import MediaClock
 from visavis.rtc.lean.camera import VideoStream
 from visavis.rtc.lean.decode import DecodeThread
@@ -94,6 +94,7 @@ class Camera:
         self.frames: list[Frame] = []
         self.asked: list[int] = []
         self.keep = True
+        self.source: Source = "camera"
         self.stream = VideoStream(
             self.receiver,
             config or CameraConfig(max_side=160),
@@ -103,9 +104,11 @@ class Camera:
             lambda: len(self.asked) * 800,
             self._wants,
             self.frames.append,
+            lambda: self.source,
         )
 
-    def _wants(self, at: int) -> bool:
+    def _wants(self, at: int, source: Source) -> bool:
+        assert source == self.source
         self.asked.append(at)
         return self.keep
 
@@ -270,6 +273,14 @@ async def test_another_source_or_codec_begins_anew(camera: Camera) -> None:
     camera.show(of(film("H264", sequence=200), 0, 1), "H264")
     camera.show(of(film("VP8"), 0, 1), ssrc=SSRC + 1)
     await until(lambda: len(camera.frames) == 6)
+
+
+async def test_what_a_stream_shows_may_change(camera: Camera) -> None:
+    camera.show(of(film("VP8"), 0))
+    camera.source = "screen"
+    camera.show(of(film("VP8"), 1))
+    await until(lambda: len(camera.frames) == 2)
+    assert [frame.source for frame in camera.frames] == ["camera", "screen"]
 
 
 async def test_malformed_and_unknown_packets_are_passed_over(camera: Camera) -> None:

@@ -18,7 +18,7 @@ from .audio import BLOCK, EMPTY, RATE, Pcm, decode_wav, encode_wav, level_dbfs, 
 from .config import RtcConfig
 from .errors import CallError
 from .film import Film
-from .frames import Frame
+from .frames import Frame, Source
 from .rtc import Media, OutgoingPeer
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Caller:
         if self._spoken_at is not None and turn.first_audio_ms is None and level_dbfs(pcm) > _AUDIBLE_DBFS:
             turn.first_audio_ms = self._since(self._spoken_at)
 
-    def wants_frame(self, at: int) -> bool:
+    def wants_frame(self, at: int, source: Source = "camera") -> bool:
         return False
 
     def receive_frame(self, frame: Frame) -> None:

@@ -18,7 +18,7 @@ from .config import ConversationConfig, SessionConfig
 from .ear import Ear
 from .engine import Delta
 from .errors import ClientEventError, EngineError
-from .frames import Frame
+from .frames import Frame, Source
 from .history import History, Item
 from .lines import NO_LINES, Lines
 from .listener import Listener, ms
@@ -108,9 +108,9 @@ class Conversation:
         self._mind_silence(position, now)
         self._note_acts(now)
 
-    def wants_frame(self, at: int) -> bool:
-        """Tell whether the camera's picture at this position should be converted and given."""
-        return self._listener.wants_frame(at)
+    def wants_frame(self, at: int, source: Source = "camera") -> bool:
+        """Tell whether the picture at this position should be converted and given."""
+        return self._listener.wants_frame(at, source)
 
     def receive_frame(self, frame: Frame, now: float) -> None:
         self._listener.receive_frame(frame)

@@ -20,7 +20,7 @@ from .config import Config, RtcConfig
 from .engine import AudioDelta, Message, Request, TextDelta, TextPart
 from .engine.checks import engine_checks
 from .findings import Finding, report
-from .frames import Frame
+from .frames import Frame, Source
 from .local import models
 from .local.helping import missing as lacks
 from .local.parts import wanted
@@ -223,7 +223,7 @@ class _Tone:
     def pull_audio(self) -> Pcm:
         return self._block
 
-    def wants_frame(self, at: int) -> bool:
+    def wants_frame(self, at: int, source: Source = "camera") -> bool:
         return False
 
     def receive_frame(self, frame: Frame) -> None:

@@ -16,7 +16,7 @@ from .draft import Draft
 from .ear import Ear, Sound
 from .endpoint import endpointer_for
 from .engine import Request
-from .frames import Frame
+from .frames import Frame, Source
 from .history import History
 from .loudness import Loudness, Nearness
 from .outbox import Outbox
@@ -145,9 +145,9 @@ class Listener:
         oldest = self._oldest()
         self._recorder.forget_before(oldest if keep_from is None else min(oldest, keep_from))
 
-    def wants_frame(self, at: int) -> bool:
-        """Tell whether the camera's picture at this position should be converted and given."""
-        return self._recorder.sampler.wants(at)
+    def wants_frame(self, at: int, source: Source) -> bool:
+        """Tell whether the picture at this position should be converted and given."""
+        return self._recorder.sampler_of(source).wants(at)
 
     def _look_up(self, samples: int) -> None:
         """Want pictures as they are worth having: around speech, and at once where the turn may be over."""
@@ -160,7 +160,7 @@ class Listener:
             self._recorder.sampler.hurry()
 
     def receive_frame(self, frame: Frame) -> None:
-        self._recorder.sampler.receive(frame)
+        self._recorder.sampler_of(frame.source).receive(frame)
 
     def play(self, pcm: Pcm) -> None:
         """Note what goes out to the caller: some of it may come back."""
@@ -224,7 +224,7 @@ class Listener:
 
     def look(self) -> tuple[Frame, ...]:
         """Return what is seen now."""
-        return self._recorder.sampler.take(self.position, self.position)
+        return self._recorder.seen(self.position, self.position)
 
     def record(self, item_id: str, start: int, now: float) -> None:
         """Make a user item of what was heard from `start` to now, though nobody spoke."""

@@ -9,9 +9,15 @@ from .ahead import OpenTurn
 from .audio import RATE, Pcm
 from .config import ConversationConfig
 from .engine import Message
-from .frames import Frame, FrameSampler
+from .frames import Frame, FrameSampler, Source
 from .history import History
 from .tape import Tape
+
+SCREEN_FPS = 1.0
+"Pictures of a shared screen: it shows text, and changes when somebody turns a page."
+
+SCREENS = 2
+"In a turn: the newest, and one from before it changed. Each costs as many tokens as a clip of the camera."
 
 _TAIL = RATE // 10
 "Sound kept after the last voiced sample: final consonants are softer than the threshold."
@@ -40,6 +46,8 @@ class Recorder:
 
     def __init__(self, config: ConversationConfig, history: History) -> None:
         self.sampler = FrameSampler(config.camera)
+        "Of the camera."
+        self._screen = FrameSampler(replace(config.camera, fps=SCREEN_FPS, idle_fps=0, max_frames=SCREENS))
         self._ahead = config.ahead
         self._history = history
         self._tape = Tape()
@@ -54,6 +62,13 @@ class Recorder:
     def sent_ahead(self) -> bool:
         """Whether something of the turn that goes on has been fixed to be sent ahead."""
         return self._open.sent
+
+    def sampler_of(self, source: Source) -> FrameSampler:
+        return self._screen if source == "screen" else self.sampler
+
+    def seen(self, start: int, end: int) -> tuple[Frame, ...]:
+        """Return what camera and screen showed between two positions, and shortly before."""
+        return self.sampler.take(start, end) + self._screen.take(start, end)
 
     def sound(self, start: int, end: int) -> Pcm:
         """Return what is still there between two positions."""
@@ -76,7 +91,10 @@ class Recorder:
         stop, turn = end + (0 if goes_on else _TAIL), self._open
         if turn.cuts and turn.fixed > end:
             stop = turn.fixed  # the silence after the last word was sent ahead too
-        frames = turn.frames_until(stop, self.sampler) if turn.cuts else self.sampler.take(start, stop)
+        if turn.cuts:
+            frames = turn.frames_until(stop, self.sampler) + self._screen.take(start, stop)
+        else:
+            frames = self.seen(start, stop)
         at = max(start, self._tape.start)
         return UserTurn(start, end, self._tape.cut(start, stop), at, frames, turn.cuts, turn.serial)
 

@@ -30,7 +30,7 @@ from .ear import Ear
 from .engine import Done, Engine, Request
 from .engine.hearing import Ears
 from .errors import ClientEventError, EngineError, EngineLost
-from .frames import Frame
+from .frames import Frame, Source
 from .history import History
 from .lines import NO_LINES, Lines
 from .protocol.realtime import RealtimeProtocol
@@ -202,10 +202,10 @@ class Session:
             self._conversation.receive_audio(pcm, now)
             self._trace.audio(len(pcm), now)
 
-    def wants_frame(self, at: int) -> bool:
+    def wants_frame(self, at: int, source: Source = "camera") -> bool:
         wanted = False
         with self._feeding() as now:
-            wanted = self._conversation.wants_frame(at)
+            wanted = self._conversation.wants_frame(at, source)
             self._trace.frame_offered(at, wanted, now)
         return wanted
 

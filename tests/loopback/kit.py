@@ -119,7 +119,7 @@ class Ear:
     def receive_audio(self, pcm: Pcm) -> None:
         self.heard.append(pcm)
 
-    def wants_frame(self, at: int) -> bool:
+    def wants_frame(self, at: int, source: str = "camera") -> bool:
         return False
 
     def receive_frame(self, frame: Frame) -> None:

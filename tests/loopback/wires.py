@@ -16,7 +16,7 @@ from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
 
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.config import RtcConfig
-from visavis.frames import Frame
+from visavis.frames import Frame, Source
 from visavis.rtc import CloseReason, Media, OutgoingPeer, Peer
 
 LOUD_DBFS = -30
@@ -67,9 +67,10 @@ class Handler:
     def receive_audio(self, pcm: Pcm) -> None:
         self.audio.append(pcm)
 
-    def wants_frame(self, at: int) -> bool:
+    def wants_frame(self, at: int, source: Source = "camera") -> bool:
         self.asked.append(at)
-        return not self.frames or at - self.frames[-1].at >= RATE // 2
+        shown = [frame.at for frame in self.frames if frame.source == source]
+        return not shown or at - shown[-1] >= RATE // 2
 
     def receive_frame(self, frame: Frame) -> None:
         self.frames.append(frame)

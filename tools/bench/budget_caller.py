@@ -56,7 +56,7 @@ class Caller:
     def got(self, kind: str) -> bool:
         return any(event["type"] == kind for event in self.events)
 
-    def wants_frame(self, at: int) -> bool:
+    def wants_frame(self, at: int, source: str = "camera") -> bool:
         return False
 
     def receive_frame(self, frame: Frame) -> None: ...

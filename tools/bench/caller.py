@@ -140,7 +140,7 @@ class ScenePlayer:
         if isinstance(event, dict) and isinstance(event.get("type"), str):
             self._take.events.append((self._clock(), event))
 
-    def wants_frame(self, at: int) -> bool:
+    def wants_frame(self, at: int, source: str = "camera") -> bool:
         return False
 
     def receive_frame(self, frame: Frame) -> None: ...

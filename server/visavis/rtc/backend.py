@@ -10,7 +10,7 @@ from aiortc import RTCPeerConnection, RTCRtpReceiver, RTCRtpSender
 
 from ..audio import Pcm
 from ..config import CameraConfig, RtcConfig
-from ..frames import Frame
+from ..frames import Frame, Source
 from .audio import AudioOutput
 from .stats import PeerStats
 
@@ -31,7 +31,11 @@ class LegHandler(Protocol):
         """Take the next 480 samples at 24 kHz."""
         ...
 
-    def wants_frame(self, at: int) -> bool:
+    def source_of(self, receiver: RTCRtpReceiver) -> Source:
+        """Tell what a video shows; it may change when the call is negotiated anew."""
+        ...
+
+    def wants_frame(self, at: int, source: Source) -> bool:
         """Tell whether the picture at this position of the audio clock (24 kHz) is to be converted."""
         ...
 

@@ -23,10 +23,11 @@ class CameraInput:
         self,
         config: CameraConfig,
         position: Callable[[], int],
-        wants: Callable[[int], bool],
+        wants: Callable[[int, Source], bool],
         on_frame: Callable[[Frame], None],
-        source: Source = "camera",
+        source: Callable[[], Source],
     ) -> None:
+        """`source` tells what the track shows."""
         self._config = config
         self._position = position
         self._wants = wants
@@ -47,13 +48,14 @@ class CameraInput:
                 if not isinstance(picture, av.VideoFrame) or picture.pts is None:
                     continue
                 at = self._clock.place(picture.pts & 0xFFFF_FFFF, self._position())
-                if (converting is None or converting.done()) and self._wants(at):
-                    converting = tasks.create_task(self._convert(picture, at))
+                source = self._source()
+                if (converting is None or converting.done()) and self._wants(at, source):
+                    converting = tasks.create_task(self._convert(picture, at, source))
 
-    async def _convert(self, picture: av.VideoFrame, at: int) -> None:
+    async def _convert(self, picture: av.VideoFrame, at: int, source: Source) -> None:
         try:
             frame = await asyncio.to_thread(
-                encode_jpeg, picture, at, self._config.max_side, self._config.jpeg_quality, self._source
+                encode_jpeg, picture, at, self._config.max_side, self._config.jpeg_quality, source
             )
         except av.FFmpegError as error:
             logger.warning("a camera picture could not be converted: %s", error)

@@ -15,11 +15,12 @@ from aiortc import (
     RTCDataChannel,
     RTCIceServer,
     RTCPeerConnection,
+    RTCRtpReceiver,
 )
 
 from ..audio import BLOCK, Pcm
 from ..config import CameraConfig, RtcConfig
-from ..frames import Frame
+from ..frames import Frame, Source
 from .backend import Backend, CloseReason, LegHandler
 from .channel import LABEL, Channel
 from .stats import PeerStats
@@ -53,8 +54,8 @@ class PeerHandler(Protocol):
         """Take the next 480 samples at 24 kHz: continuous from `connected` on, silence included."""
         ...
 
-    def wants_frame(self, at: int) -> bool:
-        """Tell whether the camera picture at this position of the audio clock (24 kHz) is to be converted."""
+    def wants_frame(self, at: int, source: Source = "camera") -> bool:
+        """Tell whether the picture at this position of the audio clock (24 kHz) is to be converted."""
         ...
 
     def receive_frame(self, frame: Frame) -> None: ...
@@ -94,6 +95,8 @@ class Link(LegHandler):
         self.connection.on("track", self._on_track)
         self.state = State.NEW
         self.leg = backend.leg(config, camera, self.connection, self)
+        self.screen: str | None = None
+        "Name (a=mid) of the section that shows a screen."
         self.channel = Channel(self._on_message, self._on_channel_open)
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
@@ -103,6 +106,17 @@ class Link(LegHandler):
         self._closing: asyncio.Task[None] | None = None
         self.negotiation = asyncio.Lock()
         "Held while descriptions change: aiortc can neither do two at once nor close in between."
+
+    def join_videos(self) -> None:
+        """Carry a screen where the camera is carried; to be called when an offer has been applied.
+
+        aiortc (1.16) does not where both come in one offer: it moves the camera's bundled section to the
+        transport of the voice, and leaves the screen at the one that it gives up.
+        """
+        videos = [each for each in self.connection.getTransceivers() if each.kind == "video"]
+        for other in videos[1:]:
+            other.receiver.setTransport(videos[0].receiver.transport)
+            other.sender.setTransport(videos[0].receiver.transport)
 
     def watch(self) -> None:
         """Begin to look for life; to be called whenever candidates have been gathered."""
@@ -208,8 +222,12 @@ class Link(LegHandler):
     def receive_audio(self, pcm: Pcm) -> None:
         self._tell(self.handler.receive_audio, pcm)
 
-    def wants_frame(self, at: int) -> bool:
-        return self.state is State.CONNECTED and self.handler.wants_frame(at)
+    def source_of(self, receiver: RTCRtpReceiver) -> Source:
+        shown = next(t for t in self.connection.getTransceivers() if t.receiver is receiver)
+        return "screen" if shown.mid is not None and shown.mid == self.screen else "camera"
+
+    def wants_frame(self, at: int, source: Source) -> bool:
+        return self.state is State.CONNECTED and self.handler.wants_frame(at, source)
 
     def receive_frame(self, frame: Frame) -> None:
         self._tell(self.handler.receive_frame, frame)

@@ -51,7 +51,9 @@ class Peer:
             )
         try:
             transceiver = self._prepare(offer)
+            link.screen = offer.screen
             await link.connection.setRemoteDescription(RTCSessionDescription(offer.sdp, "offer"))
+            link.join_videos()
             link.leg.take_audio(transceiver.receiver, offer.audio_codec)
             link.leg.prepare()
             await link.connection.setLocalDescription()

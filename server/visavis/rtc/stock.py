@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import av
@@ -13,6 +14,7 @@ from aiortc.mediastreams import MediaStreamError
 
 from ..codecs import PcmDecoder
 from ..config import CameraConfig, RtcConfig
+from ..frames import Source
 from ..receiver import AudioReceiver
 from .audio import AudioInput, AudioOutput
 from .backend import Backend, BackendName, Leg, LegHandler
@@ -79,7 +81,13 @@ class StockLeg(Leg):
 
     def take_track(self, receiver: RTCRtpReceiver) -> None:
         if receiver.track.kind == "video":
-            camera = CameraInput(self._camera, self._position, self._wants_frame, self._handler.receive_frame)
+            camera = CameraInput(
+                self._camera,
+                self._position,
+                self._wants_frame,
+                self._handler.receive_frame,
+                partial(self._handler.source_of, receiver),
+            )
             self._handler.spawn(camera.run(receiver.track))
         elif self._track is None:
             self._track = receiver.track
@@ -133,8 +141,8 @@ class StockLeg(Leg):
             if self._stats.bytes_in > before:
                 self.heard = self._loop.time()
 
-    def _wants_frame(self, at: int) -> bool:
-        return self._wants_video and self._handler.wants_frame(at)
+    def _wants_frame(self, at: int, source: Source) -> bool:
+        return self._wants_video and self._handler.wants_frame(at, source)
 
     def _position(self) -> int:
         return 0 if self._audio is None else self._audio.position

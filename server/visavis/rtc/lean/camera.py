@@ -43,16 +43,20 @@ class VideoStream(PacketHandler):
         transport_of: Callable[[RTCDtlsTransport], Transport],
         clock: MediaClock,
         position: Callable[[], int],
-        wants: Callable[[int], bool],
+        wants: Callable[[int, Source], bool],
         on_frame: Callable[[Frame], None],
-        source: Source = "camera",
+        source: Callable[[], Source],
     ) -> None:
-        """`position` is that of the voice now (24 kHz); the picture at a position is kept if `wants` it."""
+        """`position` is that of the voice now (24 kHz); the picture at a position is kept if `wants` it.
+
+        `source` tells what the stream shows.
+        """
         self._receiver = receiver
         self._transport_of = transport_of
         self._media_clock = clock
         self._position = position
         self._wants = wants
+        self._source = source
         self._state = state = vars(receiver)
         self._codecs: dict[int, Any] = state["_RTCRtpReceiver__codecs"]
         self._names: dict[int, str] = {}
@@ -65,7 +69,7 @@ class VideoStream(PacketHandler):
         self._gate = Gate(config)
         self._policy = Policy.ALL
         self._assembler = Assembler()
-        self._decoding = thread.stream(config, on_frame, self._on_failure, source)
+        self._decoding = thread.stream(config, on_frame, self._on_failure)
         self._accounted = (0, 0.0)
         "What the gate knows of pictures decoded, and of their cost."
         self._ssrc: int | None = None
@@ -210,11 +214,12 @@ class VideoStream(PacketHandler):
         if picture.key:
             self._gate.saw_key_frame()
         at = self._media_clock.place(picture.timestamp, self._position())
-        wanted = self._wants(at)
+        source = self._source()
+        wanted = self._wants(at, source)
         self.wanted += wanted
         if not wanted and self._policy is Policy.KEYS:
             return  # nothing depends on it
-        if not self._decoding.submit(self._codec, picture, at if wanted else None):
+        if not self._decoding.submit(self._codec, picture, at if wanted else None, source):
             self._assembler.restart()
 
     def _on_failure(self) -> None:

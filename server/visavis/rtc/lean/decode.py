@@ -30,6 +30,7 @@ class _Job(NamedTuple):
     picture: Picture
     keep_at: int | None
     "Where on the audio clock the picture lies if it is to be converted."
+    source: Source
 
 
 class Stream:
@@ -41,7 +42,6 @@ class Stream:
         config: CameraConfig,
         on_frame: Callable[[Frame], None],
         on_failure: Callable[[], None],
-        source: Source,
     ) -> None:
         self.decoded = 0
         self.cost_s = 0.0
@@ -52,7 +52,6 @@ class Stream:
         self._config = config
         self._on_frame = on_frame
         self._on_failure = on_failure
-        self._source = source
         self._loop = asyncio.get_running_loop()
         self._closed = False
         # What follows is guarded by the thread's lock, the decoder is the thread's own.
@@ -67,7 +66,7 @@ class Stream:
         """Whether pictures wait to be decoded."""
         return bool(self._jobs)
 
-    def submit(self, codec: str, picture: Picture, keep_at: int | None) -> bool:
+    def submit(self, codec: str, picture: Picture, keep_at: int | None, source: Source = "camera") -> bool:
         """Have a picture decoded, and converted if it is kept.
 
         When too many wait, those before the next key frame are dropped; with none, all are, and False is
@@ -76,7 +75,7 @@ class Stream:
         with self._thread.lock:
             if self._closed:
                 return True
-            self._jobs.append(_Job(codec, picture, keep_at))
+            self._jobs.append(_Job(codec, picture, keep_at, source))
             if len(self._jobs) > MAX_WAITING:
                 waiting = len(self._jobs)
                 while self._jobs:
@@ -132,7 +131,7 @@ class Stream:
         self.decoded += 1
         if job.keep_at is not None:
             config = self._config
-            frame = encode_jpeg(pictures[-1], job.keep_at, config.max_side, config.jpeg_quality, self._source)
+            frame = encode_jpeg(pictures[-1], job.keep_at, config.max_side, config.jpeg_quality, job.source)
             self._report(lambda: self._converted(frame))
 
     def _report(self, told: Callable[[], None]) -> None:
@@ -163,13 +162,12 @@ class DecodeThread:
         config: CameraConfig,
         on_frame: Callable[[Frame], None],
         on_failure: Callable[[], None],
-        source: Source = "camera",
     ) -> Stream:
         """Take a camera's pictures from the running loop, where the callbacks are called.
 
         `on_failure` tells that a picture could not be decoded; none is tried then up to the next key frame.
         """
-        return Stream(self, config, on_frame, on_failure, source)
+        return Stream(self, config, on_frame, on_failure)
 
     def enqueue(self, stream: Stream) -> None:
         """Give a stream its turn. The lock is held."""

@@ -109,6 +109,7 @@ class LeanLeg(Leg):
             self._position,
             self._handler.wants_frame,
             self._handler.receive_frame,
+            partial(self._handler.source_of, receiver),
         )
         camera.want(self._fps)
         self._cameras.append(camera)

@@ -157,6 +157,11 @@ def take_packets(
     async def receive_without_decoder(parameters: Any) -> None:
         await receive(parameters)
         receiver._handle_disconnect()  # ends the decoder thread, which would have nothing to do
+        transport = transport_of(receiver.transport)
+        for encoding in parameters.encodings:  # whoever had them learned before: of two cameras, the first
+            transport.learn(encoding.ssrc, handler)
+            if encoding.rtx:
+                transport.learn(encoding.rtx.ssrc, handler)
 
     async def handle(packet: RtpPacket, arrival_time_ms: int) -> None:
         transport_of(receiver.transport).learn(packet.ssrc, handler)
