@@ -34,7 +34,8 @@ def belongings() -> Counter[str]:
     return kinds + Counter(
         tasks=len(asyncio.all_tasks()),
         sockets=sum(name.startswith("socket:") for name in open_files()),
-        threads=threading.active_count(),
+        # Those of the loop's own pool are made one by one as need be, and stay.
+        threads=sum(not thread.name.startswith("asyncio_") for thread in threading.enumerate()),
     )
 
 
