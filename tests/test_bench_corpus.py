@@ -9,6 +9,7 @@ import pytest
 from caller import EchoPath, ScenePlayer, Take
 from corpus import Echo, Insertion, Scene, Utterance, gaps, measured, with_pauses
 from measure import Asked, judge, onset_lost_ms, sounds, summary
+from noises import active_dbfs
 
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 
@@ -79,6 +80,20 @@ def test_the_corpus_is_the_same_again_and_its_truth_holds() -> None:
             assert level_dbfs(one.pcm[one.end - corpus.FRAME : one.end]) > -60
     longest = max(end - start for start, end in gaps(corpus.answer_sound()))
     assert longest < 0.15 * S
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("hibari"), reason="no hibari-tts (pip install '.[local]')")
+def test_others_talk_softer_than_the_caller_and_are_not_to_be_answered() -> None:
+    one = corpus.speak(corpus.PLAIN[0], "packaged")
+    *alone, over = corpus._far(("packaged", "low"), 0, one, seed=4)
+    for scene in alone:
+        assert not scene.answered
+        below_db = corpus.LEVEL_DBFS - active_dbfs(scene.utterance.pcm)
+        assert min(abs(below_db - db) for db in corpus.FAR_DB) < 0.5
+    assert over.insertion is not None
+    assert not over.insertion.yields
+    told = summary([judge(scene, "v", take()) for scene in alone], None)
+    assert told["noises"] == {"far": 2}
 
 
 # The caller

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from visavis.audio import BLOCK, RATE, Pcm, decode_wav, resample
-from visavis.config import TurnConfig, TurnDetection, VadConfig
+from visavis.audio import BLOCK, RATE, Pcm, decode_wav, level_dbfs, resample
+from visavis.config import NearnessConfig, TurnConfig, TurnDetection, VadConfig
 from visavis.ear import CallerEar
+from visavis.loudness import Loudness, Nearness
 from visavis.turns import (
     FixedSilence,
+    Speech,
     SpeechPaused,
     SpeechResumed,
     SpeechStarted,
@@ -195,6 +197,32 @@ def test_a_pause_within_a_turn_is_shorter_than_the_silence_that_ends_it(
     first, last = extent(spoken, 30)
     words = spoken[first:last]
     assert len(turns_in(np.concatenate([pause(0.5), words, pause(seconds), words]))) == turns
+
+
+@pytest.mark.parametrize("below_db", [18, 24])
+def test_a_television_begins_no_turns_between_those_of_the_caller(
+    say: Callable[..., Pcm], below_db: float
+) -> None:
+    caller = [say("Please tell me what you can see.")] * 3 + [say("Is it cold outside?")]
+    television = np.concatenate([say("Good morning everyone.", voice) for voice in ("deep", "german")] * 3)
+    softer = 10 ** ((level_dbfs(caller[0]) - level_dbfs(television) - below_db) / 20)
+    rest = pause(1.5)
+    said = [piece for sentence in caller[:3] for piece in (sentence, rest)]
+    pcm = np.concatenate([*said, softer * television, rest, caller[3], rest])
+    pcm = np.rint(pcm + 3 * white(np.random.default_rng(6), len(pcm) / RATE)[: len(pcm)]).astype(np.int16)
+    usual = Loudness()
+    ear = CallerEar(GatedVad(VadConfig(), POOL))
+    turns = TurnDetector(TurnConfig(), TurnDetection(), near=Nearness(NearnessConfig(), usual))
+    starts = []
+    for position in range(0, len(pcm) - BLOCK + 1, BLOCK):
+        sound = ear.receive(pcm[position : position + BLOCK])
+        events = turns.receive(position, BLOCK, sound.speech, level=sound.level)
+        starts += [event.at / RATE for event in events if isinstance(event, SpeechStarted)]
+        if turns.state is Speech.SPEAKING and turns.voiced:
+            usual.note(sound.level)
+    ear.reset()
+    assert len(starts) == 4
+    assert starts[3] > (len(pcm) - len(caller[3]) - len(rest)) / RATE - 0.5
 
 
 @pytest.mark.people
