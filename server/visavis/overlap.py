@@ -76,8 +76,8 @@ class OverlapJudge:
     @property
     def _is_loud(self) -> bool:
         """It is clearly louder than the caller usually is: said to be heard."""
-        # Periodicity, pitch and spectrum do not tell it from a cough: a limit that stops the one cough in sixty
-        # that lasts so long stops a third of people's words in a room.
+        # Periodicity, pitch and spectrum do not tell it from a cough: a limit that stops the one cough in
+        # sixty that lasts so long stops a third of people's words in a room.
         usual = self._usual.level
         if usual is None or not self._blocks:
             return False
