@@ -84,6 +84,26 @@ def test_silence_passes_when_nothing_comes() -> None:
         assert due is not None
 
 
+def test_who_was_silent_for_long_is_heard_again() -> None:
+    """A sender may send nothing while there is nothing to hear, not even a sign of life."""
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
+    sent = packets(20)
+    for number, packet in enumerate(sent[:10]):
+        receiver.receive_packet(1, number, number * 960, packet, number * 0.02)
+    now = 0.18
+    while now < 60:
+        due = receiver.next_timeout()
+        assert due is not None
+        now = due
+        receiver.handle_timeout(now)
+        drain(receiver)
+    later = round(now / 0.02)
+    for number, packet in enumerate(sent[10:], 10):
+        receiver.receive_packet(1, number, (later + number) * 960, packet, now + (number - 9) * 0.02)
+    assert receiver.counts.excess == 0
+    assert max(np.abs(block).max() for block in drain(receiver)) > 1_000
+
+
 def test_a_sender_may_catch_up_but_not_run_ahead_of_time() -> None:
     receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     (payload,) = packets(1)

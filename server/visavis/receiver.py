@@ -90,8 +90,9 @@ class AudioReceiver:
 
     def _keeps_pace(self, now: float) -> bool:
         passed_s = 0.0 if self._paced_at is None else now - self._paced_at
-        self._credit_s = min(_MAX_AHEAD_S, self._credit_s + passed_s * _PACE)
-        self._credit_s -= (self.position - self._paced) / RATE
+        # What came since is taken off first: a long silence is no credit, but no debt either.
+        earned_s = passed_s * _PACE - (self.position - self._paced) / RATE
+        self._credit_s = min(_MAX_AHEAD_S, self._credit_s + earned_s)
         self._paced_at, self._paced = now, self.position
         return self._credit_s > 0
 
