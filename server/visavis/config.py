@@ -424,20 +424,20 @@ class ServerConfig:
     "Bearer keys. Without any, only loopback is served."
     origins: tuple[str, ...] = ()
     "Other origins whose pages may call; the server's own is always allowed."
-    max_calls: int = 20
-    max_call_s: float = 3_600.0
     trusted_proxies: tuple[str, ...] = ()
     "Addresses or networks of balancers, whose X-Forwarded-For then tells who asks, for the limit below."
+    max_calls: int = 20
+    max_call_s: float = 3_600.0
     max_body: int = 262_144
     max_message: int = 262_144
     "Bytes of one data-channel message: what browsers allow at most."
     max_events_per_s: float = 50.0
     max_requests_per_s: float = 20.0
     "By one address, of requests that open or end a call; three seconds' worth may come at once."
-    drain_s: float = 10.0
-    "How long a shutdown waits for calls to end by themselves."
     agent_port: int = 0
     "TCP port where a balancer reads how much room there is (HAProxy's agent check); 0 is none."
+    drain_s: float = 10.0
+    "How long a shutdown waits for calls to end by themselves."
     restart_s: float = 600.0
     "How long calls may go on by the old settings after SIGHUP; longer ones are told and ended."
 
@@ -516,7 +516,7 @@ class RtcConfig:
     "0 to 10. Half the time of 10 for speech that sounds alike."
     connect_s: float = 20.0
     "From the answer to connected media."
-    dead_peer_s: float = 4.0
+    dead_peer_s: float = 3.5
     "No packet of any kind for so long is a dead peer."
     max_loss_hold_ms: int = 60
     "How long a gap is waited for before it is concealed: three packets."

@@ -238,7 +238,7 @@ async def test_a_caller_without_opus_is_heard_and_hears(codec: str, config: RtcC
 
 
 async def test_a_caller_that_vanishes_is_noticed() -> None:
-    assert RtcConfig().dead_peer_s + WATCH_S < 5
+    assert RtcConfig().dead_peer_s + WATCH_S < 4
     callee = Handler()
     async with call(Handler(), callee, replace(RtcConfig(), dead_peer_s=1.5)) as (out, into):
         lose(out, lambda datagram: True)
