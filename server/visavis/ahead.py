@@ -38,7 +38,7 @@ class OpenTurn:
         return bool(self.cuts) or self._words_until > self.start
 
     def grow(self, end: int) -> bool:
-        """Tell whether the words of the turn, heard up to `end`, are to be sent; then not until it is longer."""
+        """Tell whether the words of the turn up to `end` are to be sent; then not until it is longer."""
         if self._words == 0 or end < self._words_until + self._words:
             return False
         self._words_until = end

@@ -474,7 +474,7 @@ class Listener:
             self._outbox.put(JudgeTurn(evidence.position - evidence.silence, pcm))
 
     def _send_ahead(self) -> None:
-        """Send what there is of a turn that has become long enough: a clip that is fixed now, or the words."""
+        """Send what there is of a turn that is long enough: a clip that is fixed now, or the words."""
         if self._speaker.draft is not None:
             return
         turn = clip = self._recorder.cut()

@@ -118,7 +118,7 @@ class ClauseSplitter:
         return 0
 
     def _is_whole(self) -> bool:
-        """Tell whether all there is is a sentence, though no space behind it proves it: that takes a token."""
+        """Tell whether all there is is a sentence. A space behind it would prove it, but takes a token."""
         said = self._buffer.strip()
         if said[-1:] in _SHORT_ENDS:
             return True

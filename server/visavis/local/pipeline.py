@@ -95,7 +95,7 @@ class Pipeline:
         self._seeing = seeing or Stage("seeing")
         self._memory = CallMemory()
         self._reading: asyncio.Task[None] | None = None
-        "Has the model read what nobody wants yet: an answer and the beginning of the next turn, or words ahead."
+        "Has the model read what nobody wants yet: an answer and the start of the next turn, or words ahead."
 
     async def respond(self, ask: Ask) -> AsyncGenerator[Piece, None]:
         """Yield the transcript if there was speech, texts each before its sound, and `End`.
