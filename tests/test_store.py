@@ -156,6 +156,23 @@ async def test_a_redis_that_is_gone_is_told_and_one_that_is_back_is_used(tmp_pat
     await store.aclose()
 
 
+@pytest.mark.slow
+@pytest.mark.redis
+async def test_who_stops_asking_redis_is_let_go_at_any_moment(tmp_path: Path) -> None:
+    port = free_port()
+    async with redis_server(tmp_path, port):
+        store = RedisStore(f"redis://127.0.0.1:{port}/0")
+        for steps in range(12):
+            await store.put("a", b"x", 60)
+            asking = asyncio.create_task(store.put("a", b"y" * 1_000, 60))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if asking.cancel():
+                await asyncio.wait({asking})
+                assert asking.cancelled(), f"cancelled after {steps} steps, it went on"
+        await store.aclose()
+
+
 def test_an_address_that_is_none_is_refused_with_one_that_would_do() -> None:
     with pytest.raises(ConfigError, match="redis://host:6379/0"):
         open_store(ResumeConfig(redis="localhost:6379"))

@@ -1,5 +1,6 @@
 """Where conversations are kept for callers who come back: in this process, or in Redis for many."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -122,7 +123,9 @@ class RedisStore:
         self._failures = (redis.RedisError, OSError, TimeoutError)
         self._closed = redis.ConnectionError
         try:
-            self._redis = redis.from_url(url, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S)
+            # No timeout of its own: for that it uses asyncio.wait_for, which before Python 3.12 may swallow the
+            # cancellation of who asks (cpython #86296), and a call would not end.
+            self._redis = redis.from_url(url, socket_timeout=None, socket_connect_timeout=None)
         except ValueError as error:
             raise ConfigError(f"resume.redis: {error}; write redis://host:6379/0.") from error
 
@@ -154,7 +157,8 @@ class RedisStore:
         """Run a command, again if the connection had been closed meanwhile. Raises StoreError."""
         for again in (True, False):
             try:
-                return await command()
+                async with asyncio.timeout(_PATIENCE_S):
+                    return await command()
             except self._failures as error:
                 if again and isinstance(error, self._closed):
                     continue
