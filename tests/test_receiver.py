@@ -104,6 +104,23 @@ def test_who_was_silent_for_long_is_heard_again() -> None:
     assert max(np.abs(block).max() for block in drain(receiver)) > 1_000
 
 
+def test_who_comes_muted_is_heard_from_the_first_word() -> None:
+    """The audio clock runs from the start of the call, long before the first packet."""
+    receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
+    receiver.start(0.0)
+    now = 0.0
+    while now < 60:
+        due = receiver.next_timeout()
+        assert due is not None
+        now = due
+        receiver.handle_timeout(now)
+        drain(receiver)
+    for number, packet in enumerate(packets(10)):
+        receiver.receive_packet(1, number, number * TICKS, packet, now + number * 0.02)
+    assert receiver.counts.excess == 0
+    assert max(np.abs(block).max() for block in drain(receiver)) > 1_000
+
+
 def test_a_sender_may_catch_up_but_not_run_ahead_of_time() -> None:
     receiver = AudioReceiver(decoder_for("opus"), RtcConfig())
     (payload,) = packets(1)
