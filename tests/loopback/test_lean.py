@@ -157,6 +157,32 @@ async def test_a_caller_of_ever_new_streams_is_forgotten_but_for_the_last() -> N
     assert callee.reasons == []
 
 
+async def test_a_voice_that_goes_on_is_not_forgotten_for_newer_streams() -> None:
+    """Its sequence number has wrapped: who forgets the stream forgets that, and can decrypt no more of it."""
+    callee = Handler()
+    async with call(Handler(hertz=400), callee) as (out, into):
+        voice = leg_of(out)._voice
+        assert voice is not None
+        await until(lambda: into.stats().packets_received > 10, "packets")
+        voice._sequence = 0x7FFF
+        await until(lambda: into.stats().packets_received > 20, "packets half a round later")
+        voice._sequence = 0xFFFE
+        await until(lambda: into.stats().packets_received > 30, "packets of the next round")
+        stale = set(transport_of(into)._handlers)
+        for number in range(2 * MAX_STREAMS):
+            before = into.stats().packets_received
+            packet = RtpPacket(payload_type=96, sequence_number=1, timestamp=number, payload=b"\x78")
+            packet.ssrc = 1_000 + number
+            transport_of(out).send_rtp(packet.serialize(HeaderExtensionsMap()))
+            await until(lambda: into.stats().packets_received > before + 1, "it, and the voice")  # noqa: B023
+        assert out._link.connection.getSenders()[0]._ssrc in stale & set(transport_of(into)._handlers)
+        heard = len(callee.audio)
+        await until(lambda: len(callee.audio) >= heard + 75, "audio as before")
+        assert callee.pitch == 400
+        assert into.stats().undecryptable == 0
+    assert callee.reasons == []
+
+
 async def test_a_fault_in_a_packets_handling_ends_its_own_call() -> None:
     class Faulty:
         def receive_srtp(self, datagram: bytes, transport: Transport) -> None:

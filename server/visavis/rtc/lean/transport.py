@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -23,8 +24,9 @@ MAX_WAITING = 512
 "Datagrams that wait for aiortc: DTLS, RTCP and the first of a stream. More are dropped, as by a full socket."
 
 MAX_STREAMS = 24
-"""SSRCs that are told apart; a caller has six at most, and others when a screen is shown anew. The oldest is
-forgotten for a new one: each costs memory, and a receiver report has no room for more than 31."""
+"""SSRCs that are told apart; a caller has six at most, and others when a screen is shown anew. Which was heard
+longest ago is forgotten for a new one: each costs memory, and a receiver report has no room for more than 31.
+With it goes how often its numbers have wrapped, without which nothing more of it can be decrypted."""
 
 _LAST_OF_STUN = 3
 "The first byte of whatever is no STUN message is above it (RFC 7983)."
@@ -53,7 +55,8 @@ class Transport:
         self._state = vars(dtls)
         self._on_datagram = on_datagram
         self._on_fault = on_fault
-        self._handlers: dict[int, PacketHandler] = {}
+        self._handlers: OrderedDict[int, PacketHandler] = OrderedDict()
+        "By SSRC; what was heard last is at the end."
         self._hooked: set[StunProtocol] = set()
         self.undecryptable = 0
         "Media packets that were not authentic, or repeated."
@@ -76,6 +79,7 @@ class Transport:
     def learn(self, ssrc: int, handler: PacketHandler) -> None:
         """Hand the packets of a stream to `handler` from now on."""
         self._handlers[ssrc] = handler
+        self._handlers.move_to_end(ssrc)
         if len(self._handlers) > MAX_STREAMS:
             self._forget(next(iter(self._handlers)))
 
@@ -121,7 +125,8 @@ class Transport:
 
         def datagram_received(data: bytes, addr: tuple[Any, ...]) -> None:
             self._on_datagram()
-            if is_srtp(data) and (handler := handlers.get(peek_ssrc(data))) is not None:
+            if is_srtp(data) and (handler := handlers.get(ssrc := peek_ssrc(data))) is not None:
+                handlers.move_to_end(ssrc)
                 state["_RTCDtlsTransport__rx_bytes"] += len(data)
                 state["_RTCDtlsTransport__rx_packets"] += 1
                 try:
