@@ -6,6 +6,8 @@ import { Pictures } from "./pictures.js";
 
 const CALLS = "/v1/realtime/calls";
 const CHANNEL = "oai-events";
+/** Our server answers with one, and whoever has it goes on from that call. */
+const TOKEN = "Visavis-Session-Token";
 
 /** Host candidates come at once; a resolver or interface that dawdles does not hold up the call. */
 const GATHER_MS = 250;
@@ -16,6 +18,8 @@ const QUIET_MS = 2_000;
 /** ICE tells "disconnected" about five seconds after the last answer; the network gets this much more to recover. */
 const UNSTEADY_MS = 5_000;
 const WATCH_MS = 500;
+/** What a server, or a balancer before it, says of a call that it has no more: unknown, lost, or nobody there to ask. */
+const GONE = [404, 410, 502, 503, 504];
 /** The server looks at two pictures a second of the camera, and at no more than one of a screen. */
 const CAMERA = { bitrate: 300_000, fastest: 2, hint: /** @type {const} */ ("detail") };
 const SCREEN = { bitrate: 300_000, fastest: 1, hint: /** @type {const} */ ("text") };
@@ -59,6 +63,8 @@ export class HungUp extends Error {
 export class Call extends EventTarget {
   /** @type {string | null} */
   id = null;
+  /** By which another call can go on from this one; null if the server knows no such thing. @type {string | null} */
+  token = null;
 
   #peer = new RTCPeerConnection({ iceServers: [], bundlePolicy: "max-bundle" });
   #channel = this.#peer.createDataChannel(CHANNEL);
@@ -68,6 +74,8 @@ export class Call extends EventTarget {
   #resource = null;
   /** @type {string | null} */
   #key;
+  /** Token of the call that this one goes on from. @type {string | null} */
+  #former;
   /** @type {RTCRtpTransceiver} */
   #audio;
   /** @type {Pictures} */
@@ -85,12 +93,14 @@ export class Call extends EventTarget {
   /**
    * @param {object} options
    * @param {string | null} options.key bearer key
+   * @param {string | null} options.former token of a call that was lost, from which this one is to go on
    * @param {MediaStreamTrack | null} options.microphone without one the call only receives sound
    * @param {MediaStreamTrack | null} options.camera can be given later, too
    */
-  constructor({ key, microphone, camera }) {
+  constructor({ key, former, microphone, camera }) {
     super();
     this.#key = key;
+    this.#former = former;
     this.#audio = this.#peer.addTransceiver(microphone ?? "audio", { direction: microphone ? "sendrecv" : "recvonly" });
     this.#camera = new Pictures(this.#peer, CAMERA);
     this.#screen = new Pictures(this.#peer, SCREEN);
@@ -122,7 +132,9 @@ export class Call extends EventTarget {
       await this.#connected();
     } catch (error) {
       const hungUp = this.#isClosed;
-      this.hangUp();
+      // What a call goes on from is not given up with it: the next attempt has its token.
+      if (this.#former && this.token) this.#close();
+      else this.hangUp();
       if (hungUp) throw new HungUp("hung up");
       throw error instanceof DOMException ? new NoMediaPath(error.message, { cause: error }) : error;
     }
@@ -168,6 +180,7 @@ export class Call extends EventTarget {
   }
 
   #close() {
+    if (this.#isClosed) return;
     this.#state = "closed";
     window.clearInterval(this.#watch);
     this.#fail(new HungUp("hung up"));
@@ -183,8 +196,9 @@ export class Call extends EventTarget {
     fetch(resource, { method: "DELETE", headers: this.#headers(), keepalive: true }).catch(() => {});
   }
 
+  /** @returns {Record<string, string>} */
   #headers() {
-    return this.#key ? { Authorization: `Bearer ${this.#key}` } : undefined;
+    return this.#key ? { Authorization: `Bearer ${this.#key}` } : {};
   }
 
   async #gathered() {
@@ -206,7 +220,7 @@ export class Call extends EventTarget {
     try {
       response = await fetch(CALLS, {
         method: "POST",
-        headers: this.#headers(),
+        headers: this.#former ? { ...this.#headers(), [TOKEN]: this.#former } : this.#headers(),
         body: form,
         signal: AbortSignal.timeout(ANSWER_MS),
       });
@@ -215,6 +229,7 @@ export class Call extends EventTarget {
       throw new ServerUnreachable("no answer from the server", { cause: error });
     }
     if (!response.ok) throw refusal(response, text);
+    this.token = response.headers.get(TOKEN);
     const location = response.headers.get("Location");
     if (location) {
       this.#resource = new URL(location, response.url);
@@ -284,14 +299,20 @@ export class Call extends EventTarget {
   }
 
   /**
-   * A server may be silent, but then it answers over HTTP; if it does not, it is gone.
+   * A server may be silent, but then it knows of the call over HTTP; if it does not, the call is gone, and if nobody
+   * answers, the server.
    * @param {number} now
    */
   async #askServer(now) {
     if (this.#asking || now - this.#askedAt < QUIET_MS) return;
     this.#asking = true;
     try {
-      await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(QUIET_MS) });
+      const { status } = await fetch(this.#resource ?? CALLS, {
+        headers: this.#headers(),
+        cache: "no-store",
+        signal: AbortSignal.timeout(QUIET_MS),
+      });
+      if (GONE.includes(status)) this.#lose();
     } catch {
       this.#lose();
     } finally {
@@ -310,7 +331,9 @@ export class Call extends EventTarget {
   #lose() {
     if (this.#state === "opening") return this.#fail(new NoMediaPath("the event channel closed"));
     if (!this.isOpen) return;
-    this.hangUp();
+    // Who hangs up does not come back: with a token the server is left to notice, or told by the next call.
+    if (this.token) this.#close();
+    else this.hangUp();
     this.#tell("lost");
   }
 

@@ -57,6 +57,10 @@ class CallPage {
   /** @type {Look} */
   #look = "idle";
   #unsteady = false;
+  /** Of the last call that was answered in this session: the next one goes on from it. @type {string | null} */
+  #token = null;
+  /** Whether the server remembers what was said in the call before: unknown, asked, or it has said so. */
+  #memory = /** @type {"unknown" | "asked" | "resumed"} */ ("unknown");
   /** The server has said that this call has reached its end. */
   #callEnding = false;
   /** The caller tells when a turn begins and ends; between turns the microphone is muted. */
@@ -166,8 +170,10 @@ class CallPage {
 
   #makeCall() {
     const { microphone, camera } = this.#devices;
-    const call = new Call({ key: sessionStorage.getItem(KEY), microphone, camera });
+    this.#token = this.#call?.token ?? this.#token;
+    const call = new Call({ key: sessionStorage.getItem(KEY), former: this.#token, microphone, camera });
     this.#call = call;
+    this.#memory = "unknown";
     this.#floor = new Floor();
     this.#callEnding = false;
     this.#unsteady = false;
@@ -187,7 +193,7 @@ class CallPage {
     this.#setPhase("live");
     this.#applyTurns();
     if (again) {
-      this.#remind();
+      this.#goOn();
       this.#captions.note("Connected again");
     }
     // Its owner may have found a microphone, or turned the camera, while the call was being made.
@@ -196,7 +202,14 @@ class CallPage {
     void this.#call?.setScreen(this.#screen.track);
   }
 
-  /** A new call knows nothing of the one that was lost: it is told what was said. */
+  /** A server may remember the call before, and then says so first; by the answer to this it is known. */
+  #goOn() {
+    if (this.#memory === "resumed") return;
+    this.#memory = "asked";
+    this.#call?.send({ type: "session.update", session: { type: "realtime" } });
+  }
+
+  /** Tell a server that does not know it what was said. */
   #remind() {
     const said = this.#captions.all.map(({ id, role, text, heard }) => ({ id, role, text: text.slice(0, heard ?? undefined) }));
     for (const { id, role, text } of said.filter(({ text }) => text.trim()).slice(-REMINDED)) {
@@ -206,6 +219,7 @@ class CallPage {
   }
 
   #lost() {
+    this.#token = this.#call?.token ?? null;
     this.#call = null;
     this.#captions.finish();
     if (this.#callEnding) {
@@ -235,6 +249,7 @@ class CallPage {
   #endSession(phase, look = "idle") {
     this.#session.abort();
     this.#call = null;
+    this.#token = null;
     window.clearInterval(this.#meterTimer);
     window.clearTimeout(this.#patience);
     window.clearTimeout(this.#interruption);
@@ -274,6 +289,13 @@ class CallPage {
       case "session.created":
       case "session.updated":
         this.#showTurns(choiceOf(event.session));
+        if (event.type === "session.updated" && this.#memory === "asked") {
+          this.#memory = "unknown";
+          this.#remind();
+        }
+        break;
+      case "visavis.resumed":
+        this.#memory = "resumed";
         break;
       case "output_audio_buffer.cleared":
         window.clearTimeout(this.#interruption);
@@ -451,7 +473,7 @@ class CallPage {
       call.hangUp();
       this.#setPhase("connecting");
       await this.#connect(false);
-      if (this.#phase === "live") this.#remind();
+      if (this.#phase === "live") this.#goOn();
     }
   }
 

@@ -123,7 +123,7 @@ class RedisStore:
         self._failures = (redis.RedisError, OSError, TimeoutError)
         self._closed = redis.ConnectionError
         try:
-            # No timeout of its own: for that it uses asyncio.wait_for, which before Python 3.12 may swallow the
+            # No timeout of its own: it uses asyncio.wait_for, which before Python 3.12 may swallow the
             # cancellation of who asks (cpython #86296), and a call would not end.
             self._redis = redis.from_url(url, socket_timeout=None, socket_connect_timeout=None)
         except ValueError as error:

@@ -17,6 +17,7 @@ from aiohttp import web
 from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
 
 from visavis.page import Page, web_root
+from visavis.resume import TOKEN_HEADER
 
 RATE = 48_000
 BLOCK = 960
@@ -54,12 +55,17 @@ class StandIn:
         self.refusals: list[tuple[int, str, dict[str, str]]] = []
         "Status, message and headers of the next answers to calls, used up in order."
         self.posted: list[dict[str, Any]] = []
-        "Per call: offer and session."
+        "Per call: offer, session and the token of the call that it goes on from."
         self.received: list[dict[str, Any]] = []
         self.deleted: list[str] = []
         self.voice = Voice()
         self.answers_media = True
         "Whether the peer behind an answer is there at all."
+        self.remembers = False
+        "Calls have tokens, by which later ones go on from them."
+        self.call_status = 200
+        "What is said of a call to who asks for it."
+        self.looked_up: list[str] = []
         self._peers: dict[str, RTCPeerConnection] = {}
         self._channel: RTCDataChannel | None = None
         self._news = asyncio.Event()
@@ -76,6 +82,12 @@ class StandIn:
         for event in events:
             self._channel.send(json.dumps({"event_id": "event_1", **event}))
 
+    def fall_silent(self) -> None:
+        """Send no sound any more, in calls that stay."""
+        for peer in self._peers.values():
+            for sender in peer.getSenders():
+                sender.replaceTrack(None)
+
     async def drop(self) -> None:
         """Close all calls without a word over HTTP."""
         while self._peers:
@@ -84,8 +96,8 @@ class StandIn:
 
     def app(self) -> web.Application:
         app = web.Application()
-        app.router.add_get("/healthz", _ok)
         app.router.add_post("/v1/realtime/calls", self._call)
+        app.router.add_get("/v1/realtime/calls/{id}", self._look)
         app.router.add_delete("/v1/realtime/calls/{id}", self._hang_up)
         app.add_routes(Page(web_root()).routes())
         return app
@@ -97,7 +109,8 @@ class StandIn:
             return _refuse(*self.refusals.pop(0))
         form = await request.post()
         offer = str(form["sdp"])
-        self.posted.append({"sdp": offer, "session": json.loads(str(form["session"]))})
+        session = json.loads(str(form["session"]))
+        self.posted.append({"sdp": offer, "session": session, "former": request.headers.get(TOKEN_HEADER)})
         peer = RTCPeerConnection()
         call_id = f"rtc_{len(self.posted)}"
         self._peers[call_id] = peer
@@ -111,8 +124,10 @@ class StandIn:
         answer = peer.localDescription.sdp
         if not self.answers_media:
             await peer.close()
-        location = {"Location": f"/v1/realtime/calls/{call_id}"}
-        return web.Response(status=201, text=answer, content_type="application/sdp", headers=location)
+        headers = {"Location": f"/v1/realtime/calls/{call_id}"}
+        if self.remembers:
+            headers[TOKEN_HEADER] = f"token of {call_id}"
+        return web.Response(status=201, text=answer, content_type="application/sdp", headers=headers)
 
     def _opened(self, channel: RTCDataChannel) -> None:
         self._channel = channel
@@ -122,6 +137,11 @@ class StandIn:
     def _receive(self, message: str) -> None:
         self.received.append(json.loads(message))
         self._news.set()
+
+    async def _look(self, request: web.Request) -> web.Response:
+        self.looked_up.append(request.match_info["id"])
+        self._news.set()
+        return web.Response(status=self.call_status)
 
     async def _hang_up(self, request: web.Request) -> web.Response:
         call_id = request.match_info["id"]
@@ -154,10 +174,6 @@ async def serving(standin: StandIn, port: int = 0) -> AsyncIterator[int]:
     finally:
         await standin.drop()
         await runner.cleanup()
-
-
-async def _ok(_: web.Request) -> web.Response:
-    return web.Response(text="ok")
 
 
 def _refuse(status: int, message: str, headers: dict[str, str]) -> web.Response:

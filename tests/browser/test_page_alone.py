@@ -174,10 +174,66 @@ async def test_a_lost_call_is_replaced_and_the_new_one_told_what_was_said(page: 
     await server.drop()
     await page.wait_for("visavis.notices.includes('Connection lost')")
     await page.wait_for("visavis.phase === 'live'")
+    # By the answer to this it is known that the server says nothing of the call before.
+    await received(server, "session.update")
+    assert "conversation.item.create" not in [event["type"] for event in server.received]
+    server.send({"type": "session.updated", "session": {"type": "realtime"}})
     created = await received(server, "conversation.item.create", "conversation.item.create")
     said = [(event["item"]["role"], event["item"]["content"][0]["text"]) for event in created]
     assert said == [("user", "What is on the sign?"), ("assistant", HEARD)]
     assert (await text_of(page, "#captions")).endswith("Connection lost\nConnected again")
+
+
+async def test_a_lost_call_is_gone_on_from_at_a_server_that_remembers_it(page: Page, served: Served) -> None:
+    server = served.server
+    server.remembers = True
+    await start(page, served.url)
+    server.send(speech_started(), *QUESTION, *REPLY)
+    await page.wait_for("visavis.captions.length === 2")
+
+    for number in (1, 2):
+        await server.drop()
+        await page.wait_for("visavis.notices.includes('Connection lost')")
+        await page.wait_for("visavis.phase === 'live'")
+        assert server.posted[-1]["former"] == f"token of rtc_{number}"
+        server.send({"type": "visavis.resumed", "item_ids": ["item_1", "item_2"]})
+        server.send({"type": "session.updated", "session": {"type": "realtime"}})
+        await page.wait_for("visavis.events.at(-1).type === 'session.updated'")
+    await page.click("#hangup")
+    await server.until(lambda: server.deleted == ["rtc_3"])
+    assert "conversation.item.create" not in [event["type"] for event in server.received]
+    assert await page.evaluate("visavis.captions.length") == 2
+
+    # Who hangs up does not come back.
+    await page.click("#start")
+    await page.wait_for("visavis.phase === 'live'")
+    assert server.posted[-1]["former"] is None
+
+
+async def test_what_was_gone_on_from_is_not_given_up_when_no_media_comes(page: Page, served: Served) -> None:
+    server = served.server
+    server.remembers = True
+    await start(page, served.url)
+    server.answers_media = False
+    await server.drop()
+    await page.wait_for("visavis.notices.includes('Sound cannot reach the server')", timeout_s=25)
+    server.answers_media = True
+    await page.wait_for("visavis.phase === 'live'", timeout_s=25)
+    assert [posted["former"] for posted in server.posted] == [None, "token of rtc_1", "token of rtc_2"]
+    assert server.deleted == []
+
+
+@pytest.mark.parametrize("status", [410, 503])
+async def test_a_silent_server_is_asked_whether_it_still_has_the_call(
+    page: Page, served: Served, status: int
+) -> None:
+    server = served.server
+    await start(page, served.url)
+    server.fall_silent()
+    await server.until(lambda: server.looked_up == ["rtc_1"] * 2)
+    assert await page.evaluate("visavis.phase") == "live"
+    server.call_status = status
+    await page.wait_for("visavis.notices.includes('Connection lost')")
 
 
 async def test_a_dead_server_is_named_and_found_again(page: Page) -> None:
