@@ -24,8 +24,8 @@ MAX_WAITING = 512
 "Datagrams that wait for aiortc: DTLS, RTCP and the first of a stream. More are dropped, as by a full socket."
 
 MAX_STREAMS = 24
-"""SSRCs that are told apart; a caller has six at most, and others when a screen is shown anew. Which was heard
-longest ago is forgotten for a new one: each costs memory, and a receiver report has no room for more than 31.
+"""SSRCs that are told apart; a caller has six at most, and others when a screen is shown anew. Whichever was
+heard longest ago goes for a new one: each costs memory, and a receiver report has no room for more than 31.
 With it goes how often its numbers have wrapped, without which nothing more of it can be decrypted."""
 
 _LAST_OF_STUN = 3
