@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import statistics
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from .config import RtcConfig
 from .errors import CallError
 from .film import Film
 from .frames import Frame, Source
+from .resume import TOKEN_HEADER
 from .rtc import Media, OutgoingPeer
 
 logger = logging.getLogger(__name__)
@@ -90,6 +92,11 @@ class Caller:
         self._at = 0
         self._spoken_at: float | None = None
         self._cancelled = False
+
+    def begin_call(self) -> None:
+        """There is another call from now on."""
+        self.opened.clear()
+        self.over.clear()
 
     def ask(self, question: Question, turn: Turn) -> None:
         """Begin to speak."""
@@ -189,32 +196,28 @@ async def call(
 ) -> int:
     """Call, ask each question, print what came. Returns 0, or 1 if a turn had no reply.
 
-    Raises CallError when the call cannot be made or is lost.
+    A question whose call is lost is asked again in another, which goes on from it where the server can.
+    Raises CallError when a call cannot be made, or a second one is lost with the same question.
     """
     if not server.startswith(("http://", "https://")):
         raise CallError(f"{server} is no address of a server; write http://… or https://…")
     asked = [load_question(path) for path in questions]
     caller = Caller()
-    film = Film(video, _CAMERA_FPS) if video is not None else None
-    media = Media(RtcConfig())
-    await media.open()
-    peer = media.caller(caller, film.next_picture if film else None, _CAMERA_FPS)
+    next_picture = Film(video, _CAMERA_FPS).next_picture if video is not None else None
     done: list[Turn] = []
     kept: list[Pcm] = []
-    call_id = ""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with aiohttp.ClientSession(headers=headers) as http:
+    async with aiohttp.ClientSession(headers=headers) as http, Media(RtcConfig()) as media:
+        line = _Line(http, server, lambda: media.caller(caller, next_picture, _CAMERA_FPS), caller)
         try:
-            call_id = await _connect(http, server, peer, caller)
+            await line.connect()
             for index in range(turns or len(asked)):
                 question = asked[index % len(asked)]
-                turn = Turn(question.name)
-                caller.ask(question, turn)
-                try:
-                    async with asyncio.timeout(len(question.pcm) / RATE + _REPLY_S):
-                        await caller.reply_over.wait()
-                except TimeoutError:
-                    turn.error = f"no reply within {_REPLY_S:.0f} s"
+                turn = await _ask(caller, question)
+                if caller.over.is_set():
+                    print(f"The call was lost ({caller.why_over}); the question is asked again in another.")
+                    await line.connect()
+                    turn = await _ask(caller, question)
                 turn.reply_seconds = _audible_seconds(caller.heard, turn)
                 kept += caller.heard
                 done.append(turn)
@@ -223,51 +226,95 @@ async def call(
                     raise CallError(f"the call was lost: {caller.why_over}")
                 await asyncio.sleep(_PAUSE_S)
         finally:
-            if call_id:
-                await _hang_up(http, server, call_id)
-            await peer.aclose()
-            await media.aclose()
-            _write_results(call_id, done, kept, save, report)
+            await line.aclose()
+            _write_results(line.call_id, done, kept, save, report)
     return 0 if all(turn.first_audio_ms is not None and turn.error is None for turn in done) else 1
 
 
-async def _connect(http: aiohttp.ClientSession, server: str, peer: OutgoingPeer, caller: Caller) -> str:
-    url = f"{server.rstrip('/')}/v1/realtime/calls"
-    offer = await peer.offer()
-    waited = 0
-    told = ""
-    while True:
-        try:
-            async with http.post(url, data=offer, headers={"Content-Type": "application/sdp"}) as response:
-                body = await response.text()
-        except aiohttp.ClientError as error:
-            raise CallError(f"cannot reach {server}: {error}. Is `make run` running there?") from error
-        if response.status == 201:
-            break
-        pause = int(response.headers.get("Retry-After", "0"))
-        if response.status != 503 or not pause or waited + pause > _BUSY_S:
-            raise CallError(f"{server} refused the call ({response.status}): {_refusal(body)}")
-        if (refusal := _refusal(body)) != told:
-            print(f"{refusal} Asking again every {pause} s, for {_BUSY_S} s at most.", flush=True)
-            told = refusal
-        waited += pause
-        await asyncio.sleep(pause)
-    call_id = response.headers.get("Location", "").rsplit("/", 1)[-1]
-    await peer.accept(body)
+async def _ask(caller: Caller, question: Question) -> Turn:
+    """Speak a question and wait for the reply's end, or the call's."""
+    turn = Turn(question.name)
+    caller.ask(question, turn)
     try:
-        async with asyncio.timeout(_CONNECT_S):
-            await caller.opened.wait()
+        async with asyncio.timeout(len(question.pcm) / RATE + _REPLY_S):
+            await caller.reply_over.wait()
     except TimeoutError:
-        raise CallError(f"no media within {_CONNECT_S:.0f} s: is UDP to {server} blocked?") from None
-    return call_id
+        turn.error = f"no reply within {_REPLY_S:.0f} s"
+    return turn
 
 
-async def _hang_up(http: aiohttp.ClientSession, server: str, call_id: str) -> None:
-    try:
-        async with http.delete(f"{server.rstrip('/')}/v1/realtime/calls/{call_id}") as response:
-            await response.read()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        logger.debug("hang-up did not reach the server: %s", error)
+class _Line:
+    """To a server: one call after another, each going on from the one before if the server can."""
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        server: str,
+        make_peer: Callable[[], OutgoingPeer],
+        caller: Caller,
+    ) -> None:
+        self.call_id = ""
+        self._http = http
+        self._calls = f"{server.rstrip('/')}/v1/realtime/calls"
+        self._server = server
+        self._make_peer = make_peer
+        self._caller = caller
+        self._peer: OutgoingPeer | None = None
+        self._token: str | None = None
+
+    async def connect(self) -> None:
+        """Call, and wait until media and events flow. Raises CallError."""
+        if self._peer is not None:
+            await self._peer.aclose()
+        self._caller.begin_call()
+        self._peer = peer = self._make_peer()
+        await peer.accept(await self._post(await peer.offer()))
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await self._caller.opened.wait()
+        except TimeoutError:
+            raise CallError(
+                f"no media within {_CONNECT_S:.0f} s: is UDP to {self._server} blocked?"
+            ) from None
+
+    async def aclose(self) -> None:
+        """Hang up, here and at the server."""
+        if self.call_id:
+            try:
+                async with self._http.delete(f"{self._calls}/{self.call_id}") as response:
+                    await response.read()
+            except (aiohttp.ClientError, TimeoutError) as error:
+                logger.debug("hang-up did not reach the server: %s", error)
+        if self._peer is not None:
+            await self._peer.aclose()
+
+    async def _post(self, offer: str) -> str:
+        """Return the answer to an offer, asking again for a while where the server wants that."""
+        headers = {"Content-Type": "application/sdp"}
+        if self._token is not None:
+            headers[TOKEN_HEADER] = self._token
+        waited = 0
+        told = ""
+        while True:
+            try:
+                async with self._http.post(self._calls, data=offer, headers=headers) as response:
+                    body = await response.text()
+            except aiohttp.ClientError as error:
+                raise CallError(
+                    f"cannot reach {self._server}: {error}. Is `make run` running there?"
+                ) from error
+            if response.status == 201:
+                self.call_id = response.headers.get("Location", "").rsplit("/", 1)[-1]
+                self._token = response.headers.get(TOKEN_HEADER)
+                return body
+            pause = int(response.headers.get("Retry-After", "0"))
+            if response.status != 503 or not pause or waited + pause > _BUSY_S:
+                raise CallError(f"{self._server} refused the call ({response.status}): {_refusal(body)}")
+            if (refusal := _refusal(body)) != told:
+                print(f"{refusal} Asking again every {pause} s, for {_BUSY_S} s at most.", flush=True)
+                told = refusal
+            waited += pause
+            await asyncio.sleep(pause)
 
 
 def _refusal(body: str) -> str:

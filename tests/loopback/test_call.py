@@ -328,6 +328,20 @@ async def test_the_call_is_hung_up_while_the_server_still_has_it(serve, question
     assert "call over: the client hung up" in caplog.text
 
 
+async def test_a_lost_call_is_gone_on_from_and_its_question_asked_again(serve, question: Path, capsys):
+    engine = ScriptedEngine([Reply(text="Fine.", pcm=tone(0.3, 440), transcript="How are you?"), LONG])
+    server = await serve(engine)
+    calling = asyncio.create_task(call(server=server.url, key=None, questions=[question], turns=2))
+    await until(
+        lambda: len(engine.requests) >= 2 and engine.live == 0, "a long answer to the second question"
+    )
+    server.calls.hang_up_all("a test")
+    assert await calling == 0
+    first, second = server.sessions
+    assert [item.id for item in second.history.items][:2] == [item.id for item in first.history.items][:2]
+    assert "asked again in another" in capsys.readouterr().out
+
+
 class Waking(ScriptedEngine):
     """Is ready when it has been asked often enough."""
 
