@@ -1,4 +1,5 @@
 import asyncio
+import struct
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -89,6 +90,19 @@ async def test_a_picture_that_fails_is_told_once_and_a_key_frame_is_taken(
     await until(lambda: viewer.stream.decoded == 7)
     await until(lambda: len(viewer.frames) == 7)
     assert viewer.failures == 1
+
+
+async def test_a_picture_that_would_take_all_memory_is_refused_by_its_size(thread: DecodeThread) -> None:
+    """A kilobyte can claim 16,000 × 16,000 pixels: 400 MB for each picture that the decoder keeps."""
+    viewer = Viewer(thread)
+    (picture,) = compressed("VP8", 1)
+    for width, height in ((16_000, 16_000), (16_000, 1_200), (5_120, 2_880)):
+        size = struct.pack("<HH", width, height)
+        # So long because FFmpeg looks whether there are bits enough for so many pixels.
+        data = picture.data[:6] + size + picture.data[10:] + bytes(100_000)
+        viewer.stream.submit("VP8", picture._replace(data=data), None)
+    await until(lambda: viewer.stream.decoded == 1)
+    assert viewer.failures == 2
 
 
 async def test_an_unknown_codec_fails_and_the_thread_goes_on(thread: DecodeThread) -> None:

@@ -21,6 +21,10 @@ logger = logging.getLogger(__name__)
 MAX_WAITING = 30
 "Pictures of one call that wait: a second of a fast camera. More cannot be had in time."
 
+MAX_PIXELS = 16_777_216
+"""Of a picture; screens of 5K have 15 million. Some decoders hold five pictures, and a few bytes can claim a
+size of which each takes 400 MB and half a second of all callers' thread."""
+
 DECODERS = {"VP8": "vp8", "H264": "h264"}
 "FFmpeg's own, by the codec's name in SDP: its vp8 takes 0.9 of the time that libvpx takes."
 
@@ -205,5 +209,6 @@ def _decoder_for(codec: str) -> av.VideoCodecContext:
     decoder = av.CodecContext.create(DECODERS[codec], "r")
     assert isinstance(decoder, av.VideoCodecContext)
     decoder.thread_count = 1
+    decoder.options = {"max_pixels": str(MAX_PIXELS)}
     decoder.flags |= av.codec.context.Flags.low_delay
     return decoder
