@@ -37,7 +37,7 @@ _MAX_PLACE = 48
 "Characters of a folder for temporary files: a Unix socket has 107 in all, and three names follow."
 _MAX_LINE = 65_536
 _SPINS = "3000"
-"Looks that a thread takes before it sleeps, 0.1 ms: threads that all run wait shorter, at 300 a fifth is lost."
+"Looks that a thread takes before it sleeps, 0.1 ms: threads that all run wait less, at 300 a fifth is lost."
 
 
 class Supervisor:
@@ -217,9 +217,9 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     kernel gives them (`transparent_hugepage` is "madvise" or "always"), that takes a fifth less time. C
     libraries other than glibc read past it.
 
-    A model's threads wait for each other some hundred times a token, and GNU's OpenMP has them wait busily for
-    long. Where another process wants the core of one, the others then keep theirs from it: on two cores, beside
-    a process that computes for 10 ms of every 20, a token took 0.87 s so, and takes 0.13 s.
+    A model's threads wait for each other some hundred times a token, and GNU's OpenMP has them wait busily
+    for long. Where another process wants the core of one, the others then keep theirs from it: on two cores,
+    beside a process that computes for 10 ms of every 20, a token took 0.87 s so, and takes 0.13 s.
     """
     tunables = [value for value in (own.get("GLIBC_TUNABLES"),) if value]
     if not any("glibc.malloc.hugetlb" in value for value in tunables):
