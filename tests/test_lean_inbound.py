@@ -47,6 +47,16 @@ def test_packets_go_on_whichever_way_they_came() -> None:
     assert bench.received == [(7, 1, 960, b"voice"), (7, 2, 1_920, b"more")]
 
 
+@pytest.mark.parametrize("jump", [0, 600 * CLOCK, -600 * CLOCK, 2**31])
+def test_a_time_that_wraps_or_begins_anew_is_no_jitter(jump: int) -> None:
+    bench = Bench()
+    for sequence in range(200):
+        each = packet(sequence)
+        each.timestamp = (-100 * 960 + sequence * 960 + (jump if sequence >= 50 else 0)) & 0xFFFF_FFFF
+        bench.take(each)
+        assert (bench.stream.jitter_ms or 0) < 1_000  # the packets come at once: 20 ms too early, each
+
+
 def test_receiver_reports_know_what_came_and_what_did_not() -> None:
     bench = Bench()
     assert bench.stream.jitter_ms is None

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from aiortc import RTCDtlsTransport, RTCRtpReceiver
-from aiortc.rtcrtpreceiver import StreamStatistics
 from aiortc.rtp import (
     RTCP_PSFB_APP,
     RTCP_PSFB_PLI,
@@ -24,7 +23,7 @@ from .assemble import Assembler, Picture
 from .decode import DecodeThread
 from .depacketize import READERS, original_of
 from .gate import AUTHENTIC_EVERY, Gate, Policy, Verdict
-from .inbound import Seen
+from .inbound import Reception
 from .rtp import HEADER, payload_of
 from .transport import PacketHandler, Transport
 
@@ -61,10 +60,9 @@ class VideoStream(PacketHandler):
         self._codecs: dict[int, Any] = state["_RTCRtpReceiver__codecs"]
         self._names: dict[int, str] = {}
         "Of those codecs: aiortc works them out each time."
-        self._streams: dict[int, StreamStatistics] = state["_RTCRtpReceiver__remote_streams"]
+        self._reception = Reception(receiver)
         self._originals: dict[int, int] = state["_RTCRtpReceiver__rtx_ssrc"]
         "By the SSRC of retransmissions, that of what they repeat."
-        self._seen = Seen()
         self._loop = asyncio.get_running_loop()
         self._gate = Gate(config)
         self._policy = Policy.ALL
@@ -143,11 +141,7 @@ class VideoStream(PacketHandler):
 
     def _count(self, ssrc: int, sequence: int, timestamp: int) -> None:
         """Keep the statistics of receiver reports, of what is dropped too: it was not lost on the way."""
-        statistics = self._streams.get(ssrc)
-        if statistics is None:
-            statistics = self._streams[ssrc] = StreamStatistics(VIDEO_RATE)
-        self._seen.sequence_number, self._seen.timestamp = sequence, timestamp
-        statistics.add(self._seen)  # type: ignore[arg-type]  # it looks at these two alone
+        self._reception.count(ssrc, sequence, timestamp, VIDEO_RATE)
 
     def _take(
         self, ssrc: int, second: int, sequence: int, timestamp: int, payload: bytes, now: float

@@ -7,30 +7,44 @@ from aiortc import RTCRtpReceiver
 from aiortc.rtcrtpreceiver import StreamStatistics
 from aiortc.rtp import RtpPacket
 
+from ...jitter import signed
 from ..audio import AudioInput
 from .rtp import HEADER, payload_of
 from .transport import PacketHandler, Transport
 
+MAX_JUMP_S = 2.0
+"""A longer jump of the timestamp begins a new time line. aiortc would take it for jitter, and a timestamp that
+wraps for 25 hours of it, which take seconds to decay."""
+
 
 @dataclass(slots=True)
-class Seen:
+class _Seen:
     """As much of a packet as reception statistics look at."""
 
     sequence_number: int = 0
     timestamp: int = 0
+    "It does not wrap."
 
 
-class AudioStream(PacketHandler):
-    """Decrypts, reads the header, keeps the statistics of aiortc's receiver reports, and hands on."""
+class Reception:
+    """Keeps the statistics from which aiortc makes the receiver reports of one receiver."""
 
-    def __init__(self, receiver: RTCRtpReceiver, audio: AudioInput) -> None:
-        self._receiver = receiver
-        self._audio = audio
-        state = vars(receiver)
-        self._codecs: dict[int, Any] = state["_RTCRtpReceiver__codecs"]
-        self._streams: dict[int, StreamStatistics] = state["_RTCRtpReceiver__remote_streams"]
-        self._seen = Seen()
-        self.malformed = 0
+    def __init__(self, receiver: RTCRtpReceiver) -> None:
+        self._streams: dict[int, StreamStatistics] = vars(receiver)["_RTCRtpReceiver__remote_streams"]
+        self._seen = _Seen()
+
+    def count(self, ssrc: int, sequence: int, timestamp: int, clock_rate: int) -> None:
+        stream = self._streams.get(ssrc)
+        if stream is None:
+            stream = self._streams[ssrc] = StreamStatistics(clock_rate)
+        last = stream._last_timestamp
+        if last is not None:
+            ahead = signed(timestamp - last, 32)
+            timestamp = last + ahead
+            if abs(ahead) > MAX_JUMP_S * clock_rate:
+                stream._last_timestamp = timestamp
+        self._seen.sequence_number, self._seen.timestamp = sequence, timestamp
+        stream.add(self._seen)  # type: ignore[arg-type]  # it looks at these two alone
 
     @property
     def jitter_ms(self) -> float | None:
@@ -39,6 +53,21 @@ class AudioStream(PacketHandler):
             return None
         stream = next(reversed(self._streams.values()))
         return stream.jitter * 1000 / stream._clockrate
+
+
+class AudioStream(PacketHandler):
+    """Decrypts, reads the header, keeps the statistics of aiortc's receiver reports, and hands on."""
+
+    def __init__(self, receiver: RTCRtpReceiver, audio: AudioInput) -> None:
+        self._receiver = receiver
+        self._audio = audio
+        self._codecs: dict[int, Any] = vars(receiver)["_RTCRtpReceiver__codecs"]
+        self._reception = Reception(receiver)
+        self.malformed = 0
+
+    @property
+    def jitter_ms(self) -> float | None:
+        return self._reception.jitter_ms
 
     def receive_srtp(self, datagram: bytes, transport: Transport) -> None:
         packet = transport.decrypt(datagram)
@@ -58,9 +87,5 @@ class AudioStream(PacketHandler):
         codec = self._codecs.get(payload_type)
         if codec is None or not self._receiver._enabled:
             return
-        stream = self._streams.get(ssrc)
-        if stream is None:
-            stream = self._streams[ssrc] = StreamStatistics(codec.clockRate)
-        self._seen.sequence_number, self._seen.timestamp = sequence, timestamp
-        stream.add(self._seen)  # type: ignore[arg-type]  # it looks at these two alone
+        self._reception.count(ssrc, sequence, timestamp, codec.clockRate)
         self._audio.receive(ssrc, sequence, timestamp, payload)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import aioice.ice
 from aiortc import RTCPeerConnection
+from aiortc.rtcrtpreceiver import StreamStatistics
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "RTCIceGatherer": ("_connection",),
@@ -44,6 +45,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "_handle_rtcp_packet",
         "_handle_rtp_packet",
     ),
+    "StreamStatistics": ("_clockrate", "_last_timestamp"),
     "RTCRtpSender": (
         "_RTCRtpSender__mid",
         "_RTCRtpSender__ntp_timestamp",
@@ -81,6 +83,7 @@ async def missing_names() -> list[str]:
             "RTCDtlsTransport": dtls,
             "RtpRouter": getattr(dtls, "_rtp_router", None),
             "RTCRtpReceiver": transceiver.receiver,
+            "StreamStatistics": StreamStatistics(48_000),
             "RTCRtpSender": transceiver.sender,
             "HeaderExtensionsMap": getattr(
                 transceiver.sender, "_RTCRtpSender__rtp_header_extensions_map", None
