@@ -235,6 +235,8 @@ async def _ask(caller: Caller, question: Question) -> Turn:
     """Speak a question and wait for the reply's end, or the call's."""
     turn = Turn(question.name)
     caller.ask(question, turn)
+    if caller.over.is_set():
+        return turn
     try:
         async with asyncio.timeout(len(question.pcm) / RATE + _REPLY_S):
             await caller.reply_over.wait()
