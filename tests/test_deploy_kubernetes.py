@@ -10,12 +10,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from balancer import BINARY
 from test_monitoring import have_a_call, missing, series_of
@@ -326,6 +331,21 @@ def test_the_balancer_knows_every_server_that_there_may_ever_be(everything: Buil
     assert f"agent-port {settings.server.agent_port} " in rules
 
 
+def certificate() -> dict[str, bytes]:
+    """Make what a Secret of type kubernetes.io/tls holds."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    form = (Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    return {"tls.crt": made.public_bytes(Encoding.PEM), "tls.key": key.private_bytes(*form)}
+
+
 @pytest.mark.haproxy
 @pytest.mark.parametrize(
     "nodes", [BASE / "nodes.cfg", DEPLOY / "haproxy" / "nodes.cfg"], ids=lambda p: p.parent.name
@@ -333,10 +353,11 @@ def test_the_balancer_knows_every_server_that_there_may_ever_be(everything: Buil
 def test_haproxy_takes_the_configuration(everything: Built, nodes: Path, tmp_path: Path) -> None:
     assert BINARY is not None
     pod = everything.get("Deployment", "balancer")["spec"]["template"]
-    bind = environment(pod)["BIND"]
-    # The certificate is made elsewhere.
-    bind = bind.replace(" ssl crt /tls/tls.pem alpn h2,http/1.1", "")
-    assert "ssl" not in bind
+    (items,) = find(pod["spec"]["volumes"], "items")
+    content = certificate()
+    for item in items:
+        (tmp_path / item["path"]).write_bytes(content[item["key"]])
+    bind = environment(pod)["BIND"].replace("/tls/", f"{tmp_path}/")
     rules = DEPLOY / "haproxy" / "haproxy.cfg"
     done = subprocess.run(
         [BINARY, "-c", "-f", rules, "-f", nodes], env={"BIND": bind}, capture_output=True, text=True
