@@ -13,8 +13,8 @@ from .rtp import HEADER, payload_of
 from .transport import PacketHandler, Transport
 
 MAX_JUMP_S = 2.0
-"""A longer jump of the timestamp begins a new time line. aiortc would take it for jitter, and a timestamp that
-wraps for 25 hours of it, which take seconds to decay."""
+"""A longer jump of the timestamp begins a new time line. aiortc would take it for jitter, and one that wraps
+for 25 hours of it; either takes seconds to decay."""
 
 
 @dataclass(slots=True)
