@@ -36,6 +36,7 @@ from visavis.session import Session
 from visavis.trace import CallTrace
 
 SECOND = RATE
+WAIT_S = 10.0
 
 
 def frame(at: int) -> Frame:
@@ -426,7 +427,8 @@ async def calling(
         yield speak
     finally:
         session.hang_up("the test is over")
-        await running
+        async with asyncio.timeout(WAIT_S):
+            await running
 
 
 async def test_a_session_sends_one_request_ahead_at_a_time_and_none_beside_the_answer(

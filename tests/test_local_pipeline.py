@@ -76,12 +76,14 @@ class Model:
                 yield piece
 
     async def _write(self, caller: str) -> AsyncGenerator[str | Counts, None]:
+        endless = self.endless  # whatever is set for the next one
+
         def work(emit: Callable[[str | Counts], bool]) -> None:
             for piece in self.pieces:
                 emit(piece)
             if self.failure is not None:
                 raise self.failure
-            while self.endless:
+            while endless:
                 if emit("and so on and on. "):
                     self.stopped.set()
                     return
@@ -140,7 +142,7 @@ class Engine:
 
     async def answer(self, *turns: Turn, caller: str = "call", **more: object) -> list[Piece]:
         ask = Ask(turns, caller=caller, **more)  # type: ignore[arg-type]  # of the tests' own making
-        async with aclosing(self.pipeline.respond(ask)) as pieces:
+        async with asyncio.timeout(WAIT_S), aclosing(self.pipeline.respond(ask)) as pieces:
             return [piece async for piece in pieces]
 
     def line(self, at: int = -1) -> str:

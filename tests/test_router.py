@@ -517,6 +517,7 @@ async def test_counts_add_up_over_many_calls() -> None:
 # What is sent ahead of a turn's end.
 
 AHEAD = replace(ASK, ahead=True)
+WAIT_S = 10.0
 
 
 def looking(label: str, engine: Engine, places: int = 8) -> Entry:
@@ -580,7 +581,8 @@ async def test_nothing_is_sent_ahead_beside_a_request_to_an_engine_that_serves_o
         while not engine.live:  # noqa: ASYNC110 - until it has been asked
             await asyncio.sleep(0)
         with pytest.raises(EngineBusy):
-            _ = [delta async for delta in router.respond(AHEAD)]
+            async with asyncio.timeout(WAIT_S):
+                _ = [delta async for delta in router.respond(AHEAD)]
         engine.gate.set()
         await answer
     async with aclosing(router.respond(AHEAD)) as deltas:
