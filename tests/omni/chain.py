@@ -79,8 +79,8 @@ def serving(socket: Path, models: Mapping[str, Mapping[str, Any]]) -> Iterator[N
 class Listened(Session):
     """A call that keeps all that it hands to the encoder."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
         self._given: list[Pcm] = []
 
     def pull_audio(self) -> Pcm:
