@@ -53,7 +53,9 @@ async def test_a_spoken_question_is_seen_heard_and_answered_in_the_page(
     # It is asked while the pause lasts, so that it may be thinking when the turn ends.
     assert marks["request_sent"] <= min(marks["first_text"], marks["first_audio"])
     assert marks["first_audio"] <= marks["first_sent"] <= marks["heard"]
-    assert all(label in shown for label in ("Asked in advance", "First words", "First voice", "Heard here"))
+    # On a busy machine it may be asked after the end, and the page says that then.
+    asked = "Asked in advance" if marks["request_sent"] <= marks["turn_end"] else "Asked"
+    assert all(label in shown for label in (asked, "First words", "First voice", "Heard here"))
     assert np.count_nonzero(given) >= np.count_nonzero(made)
     assert len(pictures) >= 2
     assert pictures[0].std() > 10, "the camera's clock"
