@@ -275,6 +275,18 @@ async def test_another_source_or_codec_begins_anew(camera: Camera) -> None:
     await until(lambda: len(camera.frames) == 6)
 
 
+async def test_another_source_whose_numbers_are_a_little_behind_is_not_taken_for_late(camera: Camera) -> None:
+    """Of a new stream the first packet comes aiortc's way, which tells whose it is."""
+    camera.show(film("VP8", 4))
+    await until(lambda: camera.stream.decoded == 4)
+    first, *rest = film("VP8", 4, sequence=65_000)
+    packet = RtpPacket(TYPES["VP8"], first.marker, first.sequence, first.timestamp, 77, first.payload)
+    camera.stream.receive_packet(packet)
+    camera.show(rest, ssrc=77)
+    await until(lambda: camera.stream.decoded == 8)
+    assert camera.network.plis == 0
+
+
 async def test_what_a_stream_shows_may_change(camera: Camera) -> None:
     camera.show(of(film("VP8"), 0))
     camera.source = "screen"

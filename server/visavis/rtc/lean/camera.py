@@ -127,10 +127,11 @@ class VideoStream(PacketHandler):
             return
         now = self._loop.time()
         self._count(packet.ssrc, packet.sequence_number, packet.timestamp)
-        self._ssrc = self._originals.get(packet.ssrc, packet.ssrc)
         if self._gate.receive(packet.timestamp, now) is Verdict.TAKE:
             second = packet.marker << 7 | packet.payload_type
             self._take(packet.ssrc, second, packet.sequence_number, packet.timestamp, packet.payload, now)
+        else:
+            self._ssrc = self._originals.get(packet.ssrc, packet.ssrc)  # to wake it by
 
     def close(self) -> None:
         """End every timer, and whatever the decode thread has of it. May be called again."""
