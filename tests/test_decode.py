@@ -1,6 +1,8 @@
 import asyncio
+import gc
 import struct
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -110,6 +112,17 @@ async def test_an_unknown_codec_fails_and_the_thread_goes_on(thread: DecodeThrea
     viewer.stream.submit("VP9", compressed("VP8", 1)[0], 1)
     other.stream.submit("VP8", compressed("VP8", 1)[0], 1)
     await until(lambda: viewer.failures and other.frames)
+
+
+async def test_of_a_call_that_is_over_the_thread_keeps_nothing(thread: DecodeThread) -> None:
+    """Whoever is told of pictures has the whole conversation."""
+    viewer = Viewer(thread)
+    viewer.stream.submit("VP8", compressed("VP8", 1)[0], 1)
+    await until(lambda: viewer.frames)
+    viewer.stream.close()
+    stream = weakref.ref(viewer.stream)
+    del viewer
+    await until(lambda: gc.collect() >= 0 and stream() is None)
 
 
 class Held(DecodeThread):

@@ -193,10 +193,18 @@ class DecodeThread:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while (stream := self._next()) is not None:
-            if stream._work():
-                with self.lock:
-                    self.enqueue(stream)
+        while self._take_turn():
+            pass
+
+    def _take_turn(self) -> bool:
+        """Let the next stream work; False at the end. While it waits, no stream is held, and no call by it."""
+        stream = self._next()
+        if stream is None:
+            return False
+        if stream._work():
+            with self.lock:
+                self.enqueue(stream)
+        return True
 
     def _next(self) -> Stream | None:
         with self.lock:
