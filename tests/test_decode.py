@@ -116,12 +116,15 @@ async def test_an_unknown_codec_fails_and_the_thread_goes_on(thread: DecodeThrea
 
 async def test_of_a_call_that_is_over_the_thread_keeps_nothing(thread: DecodeThread) -> None:
     """Whoever is told of pictures has the whole conversation."""
-    viewer = Viewer(thread)
-    viewer.stream.submit("VP8", compressed("VP8", 1)[0], 1)
-    await until(lambda: viewer.frames)
-    viewer.stream.close()
-    stream = weakref.ref(viewer.stream)
-    del viewer
+
+    async def look() -> weakref.ref[Stream]:
+        viewer = Viewer(thread)
+        viewer.stream.submit("VP8", compressed("VP8", 1)[0], 1)
+        await until(lambda: viewer.frames)
+        viewer.stream.close()
+        return weakref.ref(viewer.stream)
+
+    stream = await look()
     await until(lambda: gc.collect() >= 0 and stream() is None)
 
 

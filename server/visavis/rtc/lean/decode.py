@@ -197,7 +197,7 @@ class DecodeThread:
             pass
 
     def _take_turn(self) -> bool:
-        """Let the next stream work; False at the end. While it waits, no stream is held, and no call by it."""
+        """Let the next stream work; False at the end. While it waits it holds no stream, and no call by that."""
         stream = self._next()
         if stream is None:
             return False
