@@ -197,7 +197,7 @@ class DecodeThread:
             pass
 
     def _take_turn(self) -> bool:
-        """Let the next stream work; False at the end. While it waits it holds no stream, and no call by that."""
+        """Let the next stream work; False at the end. Of one that is over nothing is held while it waits."""
         stream = self._next()
         if stream is None:
             return False
