@@ -51,8 +51,7 @@ class AudioReceiver:
     def start(self, now: float) -> None:
         """Begin the audio clock, whether or not the caller ever sends audio."""
         self._buffer.start(now)
-        if self._paced_at is None:
-            self._paced_at = now
+        self._paced_at = now
 
     def receive_packet(self, ssrc: int, sequence: int, timestamp: int, payload: bytes, now: float) -> None:
         """Take a packet; those of a sender that runs ahead of time are dropped and counted."""
