@@ -39,7 +39,12 @@ class Flaky(MemoryStore):
         self.puts += 1
         await super().put(name, data, ttl_s)
 
-    async def take(self, name: str) -> bytes | None:
+    async def look(self, name: str) -> bytes | None:
+        if self.fails:
+            raise StoreError("gone")
+        return await super().look(name)
+
+    async def take(self, name: str) -> bool:
         if self.fails:
             raise StoreError("gone")
         return await super().take(name)
@@ -80,7 +85,10 @@ class Kept:
         await self.keeping.aclose(forget=forget)
 
     async def come_back(self) -> list[str] | None:
-        return words(await self.resumption.take(self.token))
+        found = words(await self.resumption.look(self.token))
+        if found is not None:
+            assert await self.resumption.claim(self.token)
+        return found
 
 
 def test_a_token_tells_where_its_call_lives_and_nothing_else_does() -> None:
@@ -181,14 +189,17 @@ async def test_what_cannot_be_read_is_no_conversation(caplog: pytest.LogCaptureF
     await kept.end()
 
 
-async def test_what_was_taken_in_vain_is_given_back() -> None:
+async def test_a_token_can_be_tried_until_it_is_claimed() -> None:
     kept = Kept(Flaky())
     await kept.say("one")
     await kept.end()
-    snapshot = await kept.resumption.take(kept.token)
-    assert snapshot is not None
-    await kept.resumption.give_back(kept.token, snapshot)
-    assert await kept.come_back() == ["one"]
+    for _ in range(2):
+        assert words(await kept.resumption.look(kept.token)) == ["one"]
+    assert await kept.resumption.claim(kept.token)
+    assert not await kept.resumption.claim(kept.token)
+    assert await kept.resumption.look(kept.token) is None
+    kept.store.fails = True
+    assert await kept.resumption.claim(kept.token)
     await kept.resumption.aclose()
 
 
@@ -203,4 +214,4 @@ async def test_a_server_that_keeps_nothing_keeps_nothing() -> None:
 
 @pytest.mark.parametrize("token", [None, "", "x", f"{CALL}", f"{CALL}.unknown", "é" * 300])
 async def test_other_tokens_open_nothing(token: str | None) -> None:
-    assert await Resumption(ResumeConfig(), MemoryStore(100)).take(token) is None
+    assert await Resumption(ResumeConfig(), MemoryStore(100)).look(token) is None

@@ -65,8 +65,10 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def test_what_is_put_is_taken_once(store: Store) -> None:
     await store.put("a", b"said", 60)
     assert not await store.taken("a")
-    assert await store.take("a") == b"said"
-    assert await store.take("a") is None
+    assert await store.look("a") == b"said"
+    assert await store.take("a")
+    assert await store.look("a") is None
+    assert not await store.take("a")
     assert await store.taken("a")
     assert not await store.taken("b")
 
@@ -75,17 +77,18 @@ async def test_what_was_taken_is_not_renewed(store: Store) -> None:
     await store.put("a", b"said", 60)
     assert await store.renew("a", None, 60)
     assert await store.renew("a", b"said more", 60)
-    assert await store.take("a") == b"said more"
+    assert await store.look("a") == b"said more"
+    assert await store.take("a")
     assert not await store.renew("a", b"and more", 60)
     assert not await store.renew("a", None, 60)
-    assert await store.take("a") is None
+    assert await store.look("a") is None
 
 
 async def test_what_is_dropped_is_gone_and_was_not_taken(store: Store) -> None:
     await store.put("a", b"said", 60)
     await store.drop("a")
     await store.drop("never there")
-    assert await store.take("a") is None
+    assert not await store.take("a")
     assert not await store.taken("a")
 
 
@@ -94,7 +97,7 @@ async def test_what_is_not_renewed_is_forgotten(store: Store) -> None:
     async with asyncio.timeout(10):
         while await store.renew("a", None, 0.001):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
-    assert await store.take("a") is None
+    assert not await store.take("a")
     assert not await store.taken("a")
 
 
@@ -103,8 +106,8 @@ async def test_memory_keeps_no_more_than_it_may() -> None:
     store = MemoryStore(100, clock)
     for name in "abc":
         await store.put(name, b"x" * 40, 60)
-    assert await store.take("a") is None
-    assert await store.take("b") == b"x" * 40
+    assert not await store.take("a")
+    assert await store.look("b") == b"x" * 40
     await store.put("d", b"x" * 50, 60)
     clock.now += 61
     await store.put("e", b"y", 60)
@@ -139,6 +142,7 @@ async def test_a_redis_that_is_gone_is_told_and_one_that_is_back_is_used(tmp_pat
     asks: list[Callable[[], object]] = [
         lambda: store.put("a", b"x", 60),
         lambda: store.renew("a", b"x", 60),
+        lambda: store.look("a"),
         lambda: store.take("a"),
         lambda: store.taken("a"),
         lambda: store.drop("a"),

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -120,18 +121,16 @@ class CallApi:
         offer, changes = await _read_offer(request)
         returning = request.headers.get(TOKEN_HEADER)
         await self._end_former(returning)
-        past = await self._resumption.take(returning)
-        try:
-            session = _merged(self._session if past is None else past.session, changes)
-            call_id = CallId(secrets.token_hex(RANDOM_BYTES), self._worker, self._node)
-            token = new_token(call_id)
-            kept = Kept(() if past is None else past.items, self._resumption.keep(token))
-            name = str(call_id)
-            answer = await self._calls.open(name, lambda: self._open_call(name, session, kept), offer)
-        except BaseException:
-            if returning is not None and past is not None:
-                await self._resumption.give_back(returning, past)
-            raise
+        past = await self._resumption.look(returning)
+        session = _merged(self._session if past is None else past.session, changes)
+        call_id = CallId(secrets.token_hex(RANDOM_BYTES), self._worker, self._node)
+        token, name = new_token(call_id), str(call_id)
+        keeping = self._resumption.keep(token)
+        if past is None or returning is None:
+            kept = Kept((), keeping)
+        else:
+            kept = Kept(past.items, keeping, partial(self._resumption.claim, returning))
+        answer = await self._calls.open(name, lambda: self._open_call(name, session, kept), offer)
         return web.Response(
             status=201,
             body=answer.encode(),

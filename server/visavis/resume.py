@@ -1,12 +1,13 @@
 """Callers who come back: a call's conversation is kept under a token, and the next call goes on from it.
 
-The token is the caller's alone: the store knows a digest of it. It is used once; each call has another.
+The token is the caller's alone: the store knows a digest of it. Each call has another. One is used up when the
+call that goes on is connected: until then its answer may be lost on the way, and the caller tries again.
 """
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -46,6 +47,8 @@ class Kept:
     past: tuple[Item, ...]
     "In order; none of a first call."
     keeping: "Keeping"
+    claim: Callable[[], Awaitable[bool]] | None = None
+    "Uses up the token that the caller came with; False if another call has done so before."
 
 
 class Resumption:
@@ -55,22 +58,24 @@ class Resumption:
         self._keep_s = config.keep_s
         self._store = store
 
-    async def take(self, token: str | None) -> Snapshot | None:
-        """Return what a caller can go on from, once; None if there is nothing that can be read."""
+    async def look(self, token: str | None) -> Snapshot | None:
+        """Return what a caller can go on from; None if there is nothing that can be read."""
         if not token or len(token) > _MAX_TOKEN or place_of(token) is None or not self._keep_s:
             return None
         try:
-            data = await self._store.take(_name(token))
+            data = await self._store.look(_name(token))
             return None if data is None else unpack(data)
         except (StoreError, UnreadableSnapshotError) as error:
             logger.warning("a caller came back and cannot go on: %s", error)
             return None
 
-    async def give_back(self, token: str, snapshot: Snapshot) -> None:
-        """Keep again what was taken for a call that did not come about."""
-        keeping = self.keep(token)
-        keeping.follow(lambda: snapshot)
-        await keeping.aclose(forget=False)
+    async def claim(self, token: str) -> bool:
+        """Use a token up; tell whether nobody has before. A store that fails is given the benefit."""
+        try:
+            return await self._store.take(_name(token))
+        except StoreError as error:
+            logger.warning("a token may be used again: %s", error)
+            return True
 
     def keep(self, token: str) -> "Keeping":
         """Begin to keep a call's conversation."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -92,6 +92,7 @@ class Session:
         self._conversation = Conversation(conversation, trace.listen_to(ear), call_id, lines, past)
         self._past = past
         self._keeping = None if kept is None else kept.keeping
+        self._claim = None if kept is None else kept.claim
         if self._keeping is not None:
             self._keeping.follow(self._conversation.snapshot)
         self._protocol = RealtimeProtocol(call_id, config.engine.model)
@@ -178,6 +179,11 @@ class Session:
             await self._keeping.run()
             self.hang_up("the caller went on in another call")
 
+    async def _go_on(self, claim: Callable[[], Awaitable[bool]]) -> None:
+        """Be the one call that goes on from the former."""
+        if not await claim():
+            self.hang_up("the caller went on in another call")
+
     async def _leave(self) -> None:
         """Leave the conversation as the caller heard it, or nothing if the caller has left it."""
         with self._guarding():
@@ -249,6 +255,8 @@ class Session:
         with self._feeding() as now:
             self._trace.begin(now)
             self._conversation.begin(now)
+            if self._claim is not None and self._tasks is not None:
+                self._tasks.create_task(self._go_on(self._claim))
 
     def closed(self, reason: str) -> None:
         self.hang_up(reason)

@@ -35,8 +35,12 @@ class Store(Protocol):
         """Keep what there is for so long from now, or `data` in its place; False if it is there no more."""
         ...
 
-    async def take(self, name: str) -> bytes | None:
-        """Return what there is and forget it, so that it is taken once."""
+    async def look(self, name: str) -> bytes | None:
+        """Return what there is."""
+        ...
+
+    async def take(self, name: str) -> bool:
+        """Forget what there is, for who goes on from it; False if it is there no more."""
         ...
 
     async def taken(self, name: str) -> bool:
@@ -84,15 +88,18 @@ class MemoryStore:
         await self.put(name, kept if data is None else data, ttl_s)
         return True
 
-    async def take(self, name: str) -> bytes | None:
+    async def look(self, name: str) -> bytes | None:
         data, until = self._kept.get(name, (None, 0.0))
+        return data if until > self._clock() else None
+
+    async def take(self, name: str) -> bool:
+        there = await self.look(name) is not None
         self._forget(name)
-        if data is None or until <= self._clock():
-            return None
-        self._taken[name] = self._clock()
+        if there:
+            self._taken[name] = self._clock()
         if len(self._taken) > _MAX_TAKEN:
             self._taken.popitem(last=False)
-        return data
+        return there
 
     async def taken(self, name: str) -> bool:
         return name in self._taken and self._clock() - self._taken[name] < _TAKEN_S
@@ -137,12 +144,16 @@ class RedisStore:
             return bool(await self._ask(lambda: self._redis.pexpire(_PREFIX + name, _ms(ttl_s))))
         return bool(await self._ask(lambda: self._redis.set(_PREFIX + name, data, px=_ms(ttl_s), xx=True)))
 
-    async def take(self, name: str) -> bytes | None:
-        data = await self._ask(lambda: self._redis.getdel(_PREFIX + name))
+    async def look(self, name: str) -> bytes | None:
+        data = await self._ask(lambda: self._redis.get(_PREFIX + name))
         assert data is None or isinstance(data, bytes)  # nothing is decoded
-        if data is not None:
-            await self._ask(lambda: self._redis.set(_TAKEN + name, b"", px=_ms(_TAKEN_S)))
         return data
+
+    async def take(self, name: str) -> bool:
+        there = bool(await self._ask(lambda: self._redis.delete(_PREFIX + name)))
+        if there:
+            await self._ask(lambda: self._redis.set(_TAKEN + name, b"", px=_ms(_TAKEN_S)))
+        return there
 
     async def taken(self, name: str) -> bool:
         return bool(await self._ask(lambda: self._redis.exists(_TAKEN + name)))

@@ -47,12 +47,17 @@ async def test_the_conversation_goes_on_in_another_call(serve, http: aiohttp.Cli
         if noticed:
             await first.peer.aclose()
             await until(lambda: not server.calls, "the server to notice")
-        async with Caller(server.url, http, token=first.token) as second:
+        first_token = first.token
+        async with Caller(server.url, http, token=first_token) as second:
             ask(second, "What is it?")
             await answered(second)
             assert said(engine) == ["My name is Ada.", "Hello Ada.", "What is it?"]
             assert [len(ids) for ids in resumed(second)] == [2]
             await until(lambda: len(server.calls) == 1, "the first call to end")
+            async with Caller(server.url, http, token=first_token) as third:
+                ask(third, "And mine?")
+                await answered(third)
+                assert said(engine) == ["And mine?"]
         assert resumed(first) == []
 
 
