@@ -1,7 +1,7 @@
 """Callers who come back: a call's conversation is kept under a token, and the next call goes on from it.
 
-The token is the caller's alone: the store knows a digest of it. Each call has another. One is used up when the
-call that goes on is connected: until then its answer may be lost on the way, and the caller tries again.
+The token is the caller's alone: the store knows a digest of it. Each call has another. One is used up when a
+call goes on from it and is connected: until then the answer may be lost, and the caller tries again.
 """
 
 import asyncio
