@@ -1,6 +1,8 @@
 """How a process writes its log, and how a parent reads that of a child."""
 
+import asyncio
 import logging
+from collections.abc import Callable
 
 _CHATTY = ("aioice", "aiortc", "aiohttp.access")
 "What they tell at level INFO is of use to their authors."
@@ -43,3 +45,16 @@ class ChildLog:
         if line.startswith("Traceback "):
             self._level = logging.ERROR
         return self._level, line
+
+
+async def pass_on(stream: asyncio.StreamReader, log: ChildLog, tell: Callable[[int, str], None]) -> None:
+    """Read a child's log to its end and tell each line with its level."""
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # a line beyond the limit, which has been dropped
+            continue
+        if not line:
+            return
+        if text := line.decode(errors="replace").rstrip():
+            tell(*log.read(text))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from .errors import ConfigError, VisavisError
-from .logs import ChildLog
+from .logs import ChildLog, pass_on
 from .orders import Begin, Drain, Order, encode
 from .placement import Load
 from .worker import BEAT_S, EXIT_REFUSED
@@ -160,16 +160,11 @@ class Worker:
 
     async def _pass_on_log(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None, "asked for when starting it"
-        while True:
-            try:
-                line = await process.stdout.readline()
-            except ValueError:  # a line beyond the limit, which has been dropped
-                continue
-            if not line:
-                return
-            if text := line.decode(errors="replace").rstrip():
-                level, text = self._log.read(text)
-                logger.log(level, "worker %d: %s", self.number, text)
+        await pass_on(
+            process.stdout,
+            self._log,
+            lambda level, text: logger.log(level, "worker %d: %s", self.number, text),
+        )
 
     def _reason(self, status: int, fault: str | None) -> VisavisError | None:
         if status == EXIT_REFUSED:

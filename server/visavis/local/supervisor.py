@@ -15,6 +15,7 @@ import aiohttp
 
 from ..config import LocalConfig
 from ..errors import EngineLost, ModelError
+from ..logs import ChildLog, pass_on
 from .__main__ import EXIT_MODEL, config_to_json
 from .parts import ALL, Parts, to_text
 
@@ -56,7 +57,7 @@ class Supervisor:
         self._closing = asyncio.Event()
         self._ready = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
-        self._last_words = ""
+        self._log = ChildLog()
         self.restarts = 0
         "How often the engine had to be started again."
 
@@ -145,7 +146,7 @@ class Supervisor:
         except OSError as error:
             return EngineLost(f"the embedded engine cannot be started: {error}")
         self._process = process
-        log = asyncio.create_task(self._log(process))
+        log = asyncio.create_task(self._pass_on_log(process))
         closing = asyncio.create_task(self._closing.wait())
         health = asyncio.create_task(self._watch_health(note_ready))
         ended = asyncio.create_task(process.wait())
@@ -158,7 +159,7 @@ class Supervisor:
                 return EngineLost(f"the embedded engine {health.result()}")
             await asyncio.wait((log,), timeout=1)  # its last words
             if ended.result() == EXIT_MODEL:
-                return ModelError(self._last_words)
+                return ModelError(self._log.last_words)
             return EngineLost(f"the embedded engine ended with status {ended.result()}")
         finally:
             self._ready.clear()
@@ -191,23 +192,10 @@ class Supervisor:
                     return f"was not ready after {self._config.start_s:.0f} s"
                 await asyncio.sleep(_PING_EVERY_S if self.ready else _POLL_S)
 
-    async def _log(self, process: asyncio.subprocess.Process) -> None:
+    async def _pass_on_log(self, process: asyncio.subprocess.Process) -> None:
         """Pass on what the child writes, at the level that it names."""
         assert process.stderr is not None, "asked for when starting it"
-        while True:
-            try:
-                line = await process.stderr.readline()
-            except ValueError:  # a line beyond the limit, which has been dropped
-                continue
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()
-            level, _, message = text.partition(" ")
-            if level in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
-                engine_logger.log(logging.getLevelNamesMapping()[level], "%s", message)
-                self._last_words = message.partition(": ")[2] or message
-            elif text:
-                engine_logger.info("%s", text)
+        await pass_on(process.stderr, self._log, lambda level, text: engine_logger.log(level, "%s", text))
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
