@@ -27,7 +27,7 @@ class CallId:
     random: str
     "Lower-case hexadecimal."
     worker: int | None = None
-    "Number of the process within its machine; None where there is but one.."
+    "Number of the process within its machine; None where there is but one."
     node: str = ""
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ call goes on from it and is connected: until then the answer may be lost, and th
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -109,21 +110,19 @@ class Keeping:
 
     async def run(self) -> None:
         """Store what changes and keep it from being forgotten, until another call has taken it."""
+        if not self._keep_s:
+            await asyncio.Event().wait()
         pause_s = self._keep_s / _REFRESHES
-        while self._keep_s and not self._taken:
-            try:
+        while not self._taken:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._changed.wait()
-            except TimeoutError:
-                pass
             changed = self._changed.is_set()
             self._changed.clear()
             try:
                 await self._store_it(self._keep_s + pause_s, changed=changed)
             except StoreError as error:
                 self._warn(error)
-        if not self._taken:
-            await asyncio.Event().wait()
 
     async def aclose(self, *, forget: bool) -> None:
         """The call is over. Unless the caller said so, which `forget` tells, they may come back."""
