@@ -3,6 +3,8 @@
 Silero's probability falls some 90 ms after a word's sound does, in noise 200 ms. The level falls at once.
 """
 
+from math import log10
+
 import numpy as np
 
 from .audio import BLOCK, RATE, SILENCE_DBFS, Pcm
@@ -40,7 +42,7 @@ def band_level(pcm: Pcm) -> float:
     """Tell the level of one block between 120 and 8000 Hz, dBFS."""
     spectrum = np.fft.rfft(pcm * _WINDOW)[_BAND_SLICE]
     power = float(np.vdot(spectrum, spectrum).real) / _FULL_SCALE
-    return max(SILENCE_DBFS, float(10 * np.log10(power))) if power > 0 else SILENCE_DBFS
+    return max(SILENCE_DBFS, 10 * log10(power)) if power > 0 else SILENCE_DBFS
 
 
 class Hush:

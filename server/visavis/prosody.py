@@ -26,9 +26,10 @@ _WINDOW = 2 * _STEP
 _LEAST_LAG, _MOST_LAG = _RATE // 420, _RATE // 65
 "Of voices between 65 and 420 Hz."
 _TAPER = np.hanning(_WINDOW)
-_FFT = 256
-_TAPER_CORRELATION = np.fft.irfft(np.abs(np.fft.rfft(_TAPER, _FFT)) ** 2)[: _MOST_LAG + 2]
+_NOTHING = np.zeros(_MOST_LAG + 1)
+_TAPER_CORRELATION = np.correlate(np.append(_TAPER, _NOTHING), _TAPER)
 _TAPER_CORRELATION = _TAPER_CORRELATION / _TAPER_CORRELATION[0]
+_MEAN = np.full(_DECIMATION, 1 / _DECIMATION)
 _PERIODIC = 0.45
 "Autocorrelation of a block with a pitch."
 _SAME = 0.85
@@ -53,33 +54,35 @@ def pitch_of(sound: Row) -> tuple[float, float]:
 
     The pitch is NaN for what is not periodic.
     """
-    spectrum = np.fft.rfft((sound - sound.mean()) * _TAPER, _FFT)
-    correlation = np.fft.irfft(spectrum.real**2 + spectrum.imag**2)[: _MOST_LAG + 2]
+    tapered = (sound - sound.sum() / _WINDOW) * _TAPER
+    correlation = np.correlate(np.concatenate((tapered, _NOTHING)), tapered)
     if correlation[0] < 1.0:
         return math.nan, 0.0
     correlation = correlation / (correlation[0] * _TAPER_CORRELATION)
     inner = correlation[_LEAST_LAG : _MOST_LAG + 1]
     rising = inner >= correlation[_LEAST_LAG - 1 : _MOST_LAG]
     peaks = np.flatnonzero(rising & (inner >= correlation[_LEAST_LAG + 1 :]))
-    highest = float(inner[peaks].max()) if len(peaks) else 0.0
+    heights = inner[peaks].tolist()
+    highest = max(heights, default=0.0)
     if highest < _PERIODIC:
         return math.nan, min(max(0.0, float(inner.max())), 1.0)
-    lag = int(peaks[inner[peaks] >= _SAME * highest][0]) + _LEAST_LAG
-    before, at, after = correlation[lag - 1 : lag + 2]
+    first = next(n for n, height in enumerate(heights) if height >= _SAME * highest)
+    lag = int(peaks[first]) + _LEAST_LAG
+    before, at, after = correlation[lag - 1 : lag + 2].tolist()
     bend = before - 2 * at + after
     shift = 0.5 * (before - after) / bend if bend else 0.0
-    return 12 * math.log2(_RATE / (lag + float(shift))), min(1.0, highest)
+    return 12 * math.log2(_RATE / (lag + shift)), min(1.0, highest)
 
 
 class Prosody:
-    """Give every block of one caller to `receive`. Costs 0.1 ms a block."""
+    """Give every block of one caller to `receive`. Costs 20 µs a block of speech, none of silence."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Forget the caller."""
-        self._sound = np.zeros(_WINDOW)
+        self._before: Pcm = np.zeros(BLOCK, np.int16)
         self._range: deque[float] = deque(maxlen=_RANGE)
         self._begin()
 
@@ -96,8 +99,7 @@ class Prosody:
         That is the probability, 0 to 1, that they were the last; None during speech and when too little was
         heard.
         """
-        coarse = pcm.reshape(_STEP, _DECIMATION).mean(axis=1)
-        self._sound = np.concatenate((self._sound[_STEP:], coarse))
+        before, self._before = self._before, pcm
         if not voiced:
             self._silence += 1
             if self._silence == _LISTEN:
@@ -108,7 +110,8 @@ class Prosody:
         self._silence = 0
         self._finality = None
         self._voiced += 1
-        pitch, periodicity = pitch_of(self._sound)
+        sound = np.concatenate((before, pcm)).reshape(_WINDOW, _DECIMATION)
+        pitch, periodicity = pitch_of(sound @ _MEAN)
         self._phrase.append(_Block(level, pitch, periodicity, _hiss(pcm)))
         if not math.isnan(pitch):
             self._range.append(pitch)
@@ -166,5 +169,5 @@ class _Block(NamedTuple):
 def _hiss(pcm: Pcm) -> float:
     """Tell how much of the power is high: log10, about 0 for an s and -2 for a vowel."""
     sound = pcm.astype(np.float64)
-    steps = np.diff(sound)
+    steps = sound[1:] - sound[:-1]
     return math.log10((float(np.vdot(steps, steps)) + 1) / (float(np.vdot(sound, sound)) + 1))
