@@ -103,9 +103,8 @@ class Conversation:
 
     def receive_audio(self, pcm: Pcm, now: float) -> None:
         """Take the next block of the microphone, in order and without gaps."""
-        position = self.position
         self._listener.receive_audio(pcm, now, keep_from=self._lull.start)
-        self._mind_silence(position, now)
+        self._mind_silence(len(pcm), now)
         self._note_acts(now)
 
     def wants_frame(self, at: int, source: Source = "camera") -> bool:
@@ -182,13 +181,10 @@ class Conversation:
 
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` is next due, or None if nothing is waited for."""
-        due = (
-            *self._transcripts.deadlines,
-            self._listener.next_timeout(),
-            self._speaker.next_timeout(),
-            self._idle.next_timeout(),
-        )
-        return min((at for at in due if at is not None), default=None)
+        parts = (self._listener.next_timeout(), self._speaker.next_timeout(), self._idle.next_timeout())
+        due = [at for at in parts if at is not None]
+        due += self._transcripts.deadlines
+        return min(due, default=None)
 
     def next_action(self) -> Action | None:
         return self._outbox.next_action()
@@ -267,18 +263,20 @@ class Conversation:
         if self._listener.user_spoke:
             self._listener.user_spoke = False
             self._user_acts(now)
-        if self._answering and not self._speaker.busy:
+        answering = self._speaker.busy
+        if self._answering and not answering:
             self._idle.act(now)
-        self._answering = self._speaker.busy
+        self._answering = answering
 
-    def _mind_silence(self, position: int, now: float) -> None:
+    def _mind_silence(self, samples: int, now: float) -> None:
         """Ask the engine to go on if nobody has spoken for as long as the client says."""
-        detection = self.session.turn_detection
+        speaker, position = self._speaker, self.position
+        detection = speaker.session.turn_detection
         timeout_ms = None
         if detection is not None and detection.create_response:
             timeout_ms = detection.idle_timeout_ms
-        free = self._speaker.has_answered and self.floor is Floor.IDLE and not self._listener.speaking
-        start = self._lull.receive(position, self.position, free=free, timeout_ms=timeout_ms)
+        free = speaker.has_answered and speaker.floor is Floor.IDLE and not self._listener.speaking
+        start = self._lull.receive(position - samples, position, free=free, timeout_ms=timeout_ms)
         if start is None:
             return
         item_id = self.history.new_item_id()

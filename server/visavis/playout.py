@@ -176,30 +176,40 @@ class Playout:
     def read(self, samples: int, now: float) -> Pcm:
         """Hand out the next `samples` at 24 kHz: a new array, always full."""
         out = np.zeros(samples, np.int16)
-        at = self._play_tail(out)
-        if at == samples:
-            return out
-        if self._ready(now):
-            self._start()
-        if self._phase is Phase.PLAYING:
-            ramp = self._next_ramp(samples - at)
-            filled = self._take(out[at : at + len(ramp)])
-            played = out[at : at + filled]
-            played[:] = played * ramp[:filled]
-            self.heard += filled
-            self._remember(played if self._volume else EMPTY)
-            at += filled
-            if self._ended and not self.buffered:
-                self._stop()
-            elif filled < len(ramp):
-                self._fade_out(EMPTY)
-                self._set_phase(Phase.STARVED)
-            self._play_tail(out[at:])
+        at = self._play_tail(out) if len(self._tail) else 0
+        if at < samples:
+            if self._ready(now):
+                self._start()
+            if self._phase is Phase.PLAYING:
+                self._play(out[at:])
         return out
 
-    def _next_ramp(self, samples: int) -> npt.NDArray[np.float32]:
-        """Move the volume on; return it sample by sample, fewer than `samples` if the reply is to wait."""
+    def _play(self, out: Pcm) -> None:
+        """Play the next of the reply into `out`, which is silence; where it ends, its fade comes after it."""
+        ramp = self._next_ramp(len(out))
+        wanted = len(out) if ramp is None else len(ramp)
+        filled = self._take(out[:wanted])
+        played = out[:filled]
+        if ramp is not None:
+            played[:] = played * ramp[:filled]
+        self.heard += filled
+        self._remember(played if self._volume else EMPTY)
+        if self._ended and not self.buffered:
+            self._stop()
+        elif filled < wanted:
+            self._fade_out(EMPTY)
+            self._set_phase(Phase.STARVED)
+        if len(self._tail):
+            self._play_tail(out[filled:])
+
+    def _next_ramp(self, samples: int) -> npt.NDArray[np.float32] | None:
+        """Move the volume on; return it sample by sample, fewer than `samples` if the reply is to wait.
+
+        None is full volume all along, as nearly always.
+        """
         target = self._volumes[self.stance]
+        if target == self._volume == 1.0:
+            return None
         away = target - self._volume
         moving = min(samples, round(abs(away) * self._fade))
         step = math.copysign(1 / max(1, self._fade), away)
@@ -243,8 +253,8 @@ class Playout:
             else:
                 self._chunks[0] = head[len(part) :]
         self.buffered -= filled
-        rising = self._rise[self._risen : self._risen + filled]
-        if len(rising):
+        if self._risen < self._fade:
+            rising = self._rise[self._risen : self._risen + filled]
             out[: len(rising)] = out[: len(rising)] * rising
             self._risen += len(rising)
         return filled

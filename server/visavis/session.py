@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
 
@@ -107,6 +107,8 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._outbox: deque[str | ev.ServerEvent] = deque()
         self._posting: asyncio.Handle | None = None
+        self._guarding = _Guard(self._fail)
+        self._feeding = _Feeding(self._fail, self._loop.time, self._drain)
         self._over = asyncio.Event()
         self._reason = ""
         self._allowance = config.server.max_events_per_s
@@ -186,7 +188,7 @@ class Session:
 
     async def _leave(self) -> None:
         """Leave the conversation as the caller heard it, or nothing if the caller has left it."""
-        with self._guarding():
+        with self._guarding:
             self._conversation.end(self._loop.time())
         if self._keeping is not None:
             await self._keeping.aclose(forget=self._reason in _LEFT)
@@ -197,6 +199,10 @@ class Session:
             self._reason = reason
             self._over.set()
 
+    def _fail(self) -> None:
+        logger.exception("%s: internal error, the call is closed", self.call_id)
+        self.hang_up("internal error")
+
     def announce_end(self, seconds: float) -> None:
         """Tell the caller that the server is going away."""
         self._send(ev.CallEnding("The server is shutting down.", round(seconds)))
@@ -204,31 +210,31 @@ class Session:
     # What the peer calls.
 
     def receive_audio(self, pcm: Pcm) -> None:
-        with self._feeding() as now:
+        with self._feeding as now:
             self._conversation.receive_audio(pcm, now)
             self._trace.audio(len(pcm), now)
 
     def wants_frame(self, at: int, source: Source = "camera") -> bool:
         wanted = False
-        with self._feeding() as now:
+        with self._feeding as now:
             wanted = self._conversation.wants_frame(at, source)
             self._trace.frame_offered(at, wanted, now)
         return wanted
 
     def receive_frame(self, frame: Frame) -> None:
-        with self._feeding() as now:
+        with self._feeding as now:
             self._trace.frame(frame, now)
             self._conversation.receive_frame(frame, now)
 
     def pull_audio(self) -> Pcm:
         block = _SILENCE
-        with self._feeding() as now:
+        with self._feeding as now:
             self._trace.pull(BLOCK, now)
             block = self._conversation.pull_audio(BLOCK, now)
         return block  # noqa: RET504 - silence if feeding failed
 
     def receive_message(self, text: str) -> None:
-        with self._feeding() as now:
+        with self._feeding as now:
             if (refusal := self._refusal(text, now)) is not None:
                 # Before it is read, so there is no event id to echo.
                 self._send(self._protocol.encode_error(refusal, echo=False))
@@ -241,7 +247,7 @@ class Session:
                 self._send(self._protocol.encode_error(error))
 
     def channel_opened(self) -> None:
-        with self._guarding():
+        with self._guarding:
             # At once: what waits for the channel, such as the greeting, comes after it.
             opening: list[ev.ServerEvent] = [ev.SessionCreated(self._conversation.session)]
             if self._past:
@@ -252,7 +258,7 @@ class Session:
 
     def connected(self) -> None:
         logger.info("%s: media connected", self.call_id)
-        with self._feeding() as now:
+        with self._feeding as now:
             self._trace.begin(now)
             self._conversation.begin(now)
             if self._claim is not None and self._tasks is not None:
@@ -262,22 +268,6 @@ class Session:
         self.hang_up(reason)
 
     # Actions into I/O.
-
-    @contextmanager
-    def _feeding(self) -> Iterator[float]:
-        """Give the time for one input, then do what the conversation wants done."""
-        with self._guarding():
-            yield self._loop.time()
-            self._drain()
-
-    @contextmanager
-    def _guarding(self) -> Iterator[None]:
-        """Let a fault in here end this call and no other."""
-        try:
-            yield
-        except Exception:
-            logger.exception("%s: internal error, the call is closed", self.call_id)
-            self.hang_up("internal error")
 
     def _drain(self) -> None:
         if self._tasks is None:
@@ -365,14 +355,14 @@ class Session:
         except EngineError as error:
             logger.debug("%s: an aside was not understood: %s", self.call_id, error)
             return
-        with self._feeding() as now:
+        with self._feeding as now:
             self._trace.text(aside.end, text, now)
             self._conversation.receive_text(aside.end, text, now)
 
     async def _have_judged(self, judge: Judge, turn: JudgeTurn) -> None:
         """Ask the model, in a thread: it computes for some 50 ms."""
         verdict = await asyncio.to_thread(judge, turn.pcm)
-        with self._feeding() as now:
+        with self._feeding as now:
             self._trace.verdict(turn.end, verdict, now)
             self._conversation.receive_verdict(turn.end, verdict, now)
 
@@ -392,7 +382,7 @@ class Session:
 
     def _post(self) -> None:
         self._posting = None
-        with self._guarding():
+        with self._guarding:
             while self._outbox:
                 message = self._outbox.popleft()
                 for text in [message] if isinstance(message, str) else self._protocol.encode(message):
@@ -409,7 +399,7 @@ class Session:
 
     def _wake(self) -> None:
         self._timer = None
-        with self._feeding() as now:
+        with self._feeding as now:
             due = self._conversation.next_timeout()
             if due is not None and due <= now:
                 self._trace.timeout(now)
@@ -431,3 +421,43 @@ class Session:
             )
         self._allowance -= 1
         return None
+
+
+class _Guard:
+    """Lets a fault in what is done `with` it end this call and no other. It is used again and again."""
+
+    def __init__(self, fail: Callable[[], None]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._fail()
+        return True
+
+
+class _Feeding:
+    """Gives the time for one input, then has done what the conversation wants; guards both."""
+
+    def __init__(
+        self, fail: Callable[[], None], clock: Callable[[], float], drain: Callable[[], None]
+    ) -> None:
+        self._fail = fail
+        self._clock = clock
+        self._drain = drain
+
+    def __enter__(self) -> float:
+        return self._clock()
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> bool:
+        if error is None:
+            try:
+                self._drain()
+            except Exception:
+                self._fail()
+        elif isinstance(error, Exception):
+            self._fail()
+            return True
+        return False

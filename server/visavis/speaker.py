@@ -273,22 +273,24 @@ class Speaker:
 
     def pull_audio(self, samples: int, now: float, *, hushed: bool) -> Pcm:
         """Return the next block for the caller; `hushed` is that nothing shall fill the wait."""
-        was_started, holes = self._playout.started, self._playout.underruns
-        pcm = self._playout.read(samples, now)
-        response = self.response
-        if response is not None and self._playout.underruns > holes:
+        response, playout = self.response, self._playout
+        if response is None:
+            return self._waiting.mix(playout.read(samples, now), now, wanted=False)
+        was_started, holes = playout.started, playout.underruns
+        pcm = playout.read(samples, now)
+        started = playout.started
+        if playout.underruns > holes:
             self._outbox.put(Mark("underrun", response.id, now))
-        awaited = response is not None and "audio" in response.modalities and not self._playout.started
+        awaited = "audio" in response.modalities and not started
         pcm = self._waiting.mix(pcm, now, wanted=awaited and not hushed)
-        if response is not None:
-            if self._playout.started and not was_started:
-                self._outbox.mark(response, "first_sent", now)
-                self._set_floor(Floor.SPEAKING)
-                self._outbox.notify(ev.PlayoutStarted(response.id))
-                self._outbox.notify(response.timings(final=False))
-            if response.stage is Stage.DRAINING and self._playout.finished:
-                self._outbox.notify(ev.PlayoutStopped(response.id))
-                self._release_floor(now)
+        if started and not was_started:
+            self._outbox.mark(response, "first_sent", now)
+            self._set_floor(Floor.SPEAKING)
+            self._outbox.notify(ev.PlayoutStarted(response.id))
+            self._outbox.notify(response.timings(final=False))
+        if response.stage is Stage.DRAINING and playout.finished:
+            self._outbox.notify(ev.PlayoutStopped(response.id))
+            self._release_floor(now)
         return pcm
 
     def set_stance(self, stance: ev.Stance) -> None:
