@@ -106,12 +106,34 @@ def test_what_is_packed_is_unpacked(said: list[Item], session: SessionConfig) ->
 
 
 def test_members_of_another_version_are_passed_over() -> None:
-    body = b'{"format":1,"items":[],"session":{"voice":"x","colour":"red","turn_detection":{"smell":1}}}'
+    body = b'{"format":2,"items":[],"session":{"voice":"x","colour":"red","turn_detection":{"smell":1}}}'
     assert unpack(zlib.compress(body)).session == SessionConfig(voice="x", turn_detection=TurnDetection())
 
 
 ITEM = b'{"id":"x","role":"user","status":"completed","content":[]}'
-TWICE = b'{"format":1,"session":{},"items":[' + ITEM + b"," + ITEM + b"]}"
+HEARD = (
+    b'{"format":2,"session":{},"items":[{"id":"x","role":"user","status":"completed",'
+    b'"content":[{"kind":"audio","transcript":null,"samples":2}]}]}'
+)
+TWICE = b'{"format":2,"session":{},"items":[' + ITEM + b"," + ITEM + b"]}"
+
+
+def test_sound_comes_back_after_what_was_said() -> None:
+    (item,) = unpack(zlib.compress(HEARD) + b"\1\0\2\0").items
+    (content,) = item.content
+    assert isinstance(content, AudioContent)
+    assert content.pcm is not None
+    assert content.pcm.tolist() == [1, 2]
+
+
+def test_each_turn_has_its_own_sound() -> None:
+    sounds = [np.full(3, at, np.int16) for at in range(3)]
+    said = [Item(str(at), "user", (AudioContent(pcm, None),)) for at, pcm in enumerate(sounds)]
+    for pcm, item in zip(sounds, unpack(Snapshot(tuple(said), SESSION).pack()).items, strict=True):
+        (content,) = item.content
+        assert isinstance(content, AudioContent)
+        assert content.pcm is not None
+        assert np.array_equal(content.pcm, pcm)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +143,15 @@ TWICE = b'{"format":1,"session":{},"items":[' + ITEM + b"," + ITEM + b"]}"
         b"no zlib",
         zlib.compress(b"no json"),
         zlib.compress(b"[]"),
-        zlib.compress(b'{"format":2}'),
-        zlib.compress(b'{"format":1,"items":[{}],"session":{}}'),
-        zlib.compress(b'{"format":1,"items":[{"id":"x","role":"user","status":"completed","content":[{}]}]}'),
+        zlib.compress(b'{"format":1}'),
+        zlib.compress(b'{"format":2,"items":[{}],"session":{}}'),
+        zlib.compress(b'{"format":2,"items":[{"id":"x","role":"user","status":"completed","content":[{}]}]}'),
         zlib.compress(TWICE),
-        zlib.compress(b'{"format":1,"items":[],"session":{"turn_detection":{"threshold":7}}}'),
-        zlib.compress(b'{"format":1,"items":[],"session":{}}')[:-3],
+        zlib.compress(b'{"format":2,"items":[],"session":{"turn_detection":{"threshold":7}}}'),
+        zlib.compress(b'{"format":2,"items":[],"session":{}}')[:-3],
+        zlib.compress(b'{"format":2,"items":[],"session":{}}') + b"\0\0",
+        zlib.compress(HEARD) + b"\0\0\0",
+        zlib.compress(HEARD.replace(b"2}", b"-1}")) + b"\0\0",
     ],
 )
 def test_what_is_no_snapshot_is_told(data: bytes) -> None:
