@@ -94,11 +94,12 @@ def _content_body(content: Content, sounds: list[Pcm]) -> dict[str, Any]:
             return {"kind": "text", "text": text}
         case SpokenContent(transcript):
             return {"kind": "spoken", "transcript": transcript}
-        case AudioContent(None, transcript):
-            return {"kind": "audio", "transcript": transcript, "samples": None}
         case AudioContent(pcm, transcript):
-            sounds.append(pcm)
-            return {"kind": "audio", "transcript": transcript, "samples": len(pcm)}
+            samples = None
+            if pcm is not None:
+                sounds.append(pcm)
+                samples = len(pcm)
+            return {"kind": "audio", "transcript": transcript, "samples": samples}
         case _:
             raise TypeError("pictures are not kept")
 

@@ -3,7 +3,6 @@
 Source: WHATWG HTML, section 9.2.6 "Interpreting an event stream".
 """
 
-import re
 from collections import deque
 
 from ..errors import EngineLost
@@ -11,7 +10,6 @@ from ..errors import EngineLost
 MAX_EVENT = 8 * 1024 * 1024
 "Bytes of one event: a minute of sound in base64 is below 4 MB, so more is a server gone wrong."
 
-_LINE_END = re.compile(rb"\r\n?|\n")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -39,15 +37,12 @@ class SseParser:
             return
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]
-        self._after_cr = False
-        scanned = len(self._line)
-        self._line += data
-        start = 0
-        while match := _LINE_END.search(self._line, max(start, scanned)):
-            self._receive_line(bytes(self._line[start : match.start()]))
-            start = match.end()
-            self._after_cr = start == len(self._line) and match[0] == b"\r"
-        del self._line[:start]
+        self._after_cr = data.endswith(b"\r")
+        for piece in data.splitlines(keepends=True):
+            self._line += piece
+            if piece.endswith((b"\n", b"\r")):
+                line, self._line = bytes(self._line.rstrip(b"\r\n")), bytearray()
+                self._receive_line(line)
         self._check(len(self._line))
 
     def next_event(self) -> str | None:
