@@ -63,6 +63,7 @@ def test_the_level_is_that_of_the_band_of_speech() -> None:
     assert band_level(tone(-20, hertz=50)) < -60
     assert band_level(tone(-20, hertz=9000)) < -60
     assert band_level(np.zeros(BLOCK, np.int16)) == -100
+    assert band_level(np.full(BLOCK, 1, np.int16)) == -100
 
 
 # Silence after a word

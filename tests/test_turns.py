@@ -67,6 +67,15 @@ def test_a_start_is_told_once_enough_is_voiced() -> None:
     assert turns.state is Speech.SPEAKING
 
 
+def test_silence_is_counted_within_a_turn_alone() -> None:
+    turns = detector()
+    counted = []
+    for step in ((1000, HUSH), (800, VOICE), (300, HUSH), (20, VOICE), (480, HUSH), (20, HUSH)):
+        feed(turns, step)
+        counted.append(turns.silence)
+    assert counted == [0, 0, 300 * MS, 0, 480 * MS, 0]
+
+
 def test_a_stop_is_told_once_the_silence_lasts() -> None:
     turns = detector()
     feed(turns, (800, VOICE))

@@ -37,10 +37,10 @@ _SCALE = 2.0**20
 "Coefficients are whole numbers of 1/_SCALE, so that float64 sums are exact in any order."
 _FEW_PHASES = 4
 "Up to so many, outputs are made in groups: for more, the matrix would be large and mostly zeros."
-_GROUP = 32
-"Outputs of a group, or a few more to have all phases: a block of 20 ms at 16 kHz has ten groups."
-_GROUPS = 16
-"Made at once: BLAS would start threads for a larger product and wait for them."
+_GROUP = 16
+"Outputs of a group, or a few more to have all phases: 20 ms are 20 groups at 16 kHz, 30 at 24 kHz."
+_GROUPS = 32
+"Made at once: for a much larger product BLAS would start threads and wait for them."
 _MAX_PHASES = 1_280
 "Bounds the filter table; odd pairs of rates beyond it are refused."
 

@@ -19,6 +19,8 @@ _BAND = np.flatnonzero((_FREQUENCIES >= 120) & (_FREQUENCIES <= 8_000))
 _BAND_SLICE = slice(int(_BAND[0]), int(_BAND[-1]) + 1)
 _FULL_SCALE = 32_768.0**2 * float(np.sum(_WINDOW**2)) * BLOCK / 2
 
+_LEAST_POWER = 10 ** (SILENCE_DBFS / 10)
+
 _DARK_DBFS = -80.0
 "Nothing below is told apart: a muted microphone is no quieter room."
 _UNVOICED = 0.1
@@ -40,9 +42,11 @@ _VOICE_DOWN = 0.01
 
 def band_level(pcm: Pcm) -> float:
     """Tell the level of one block between 120 and 8000 Hz, dBFS."""
+    if not np.count_nonzero(pcm):  # a muted microphone, or a pause of which nothing was sent
+        return SILENCE_DBFS
     spectrum = np.fft.rfft(pcm * _WINDOW)[_BAND_SLICE]
     power = float(np.vdot(spectrum, spectrum).real) / _FULL_SCALE
-    return max(SILENCE_DBFS, 10 * log10(power)) if power > 0 else SILENCE_DBFS
+    return 10 * log10(max(power, _LEAST_POWER))
 
 
 class Hush:

@@ -155,8 +155,8 @@ class Listener:
         if self._attention.receive(self.position, speaking=speaking):
             self._recorder.sampler.set_rate(self._attention.fps)
             self._outbox.put(WantVideo(self._attention.fps))
-        evidence, breath = self._turns.evidence, _samples(_BREATH_MS)
-        if evidence is not None and evidence.silence - samples < breath <= evidence.silence:
+        silence, breath = self._turns.silence, _samples(_BREATH_MS)
+        if silence - samples < breath <= silence:
             self._recorder.sampler.hurry()
 
     def receive_frame(self, frame: Frame) -> None:
@@ -354,8 +354,6 @@ class Listener:
             if self._unconfirmed and turns.onset >= self._min_voiced:
                 self._take_floor(now)
             return
-        evidence = turns.evidence
-        silence = 0 if evidence is None else evidence.silence
         match self._overlap.judge(turns.onset, self._least_interruption):
             case Overlap.CONFIRMED if self._unconfirmed:
                 self._take_floor(now)
@@ -365,7 +363,7 @@ class Listener:
                 self._speaker.set_stance("open")
             case Overlap.LIKELY:
                 self._speaker.set_stance("ducked")
-            case _ if silence >= self._let_go and self._is_aside:
+            case _ if turns.silence >= self._let_go and self._is_aside:
                 self._speaker.set_stance("open")
             case _:
                 self._speaker.set_stance("held")
@@ -464,12 +462,13 @@ class Listener:
 
     def _have_judged(self) -> None:
         """Ask a model whether the turn is finished, again and again as the silence grows."""
-        evidence = self._turns.evidence
-        assert evidence is not None
-        if not evidence.silence:
+        silence = self._turns.silence
+        if not silence:
             self._judged = 0
-        elif self._judged < len(self._judge_at) and evidence.silence >= self._judge_at[self._judged]:
+        elif self._judged < len(self._judge_at) and silence >= self._judge_at[self._judged]:
             self._judged += 1
+            evidence = self._turns.evidence
+            assert evidence is not None
             pcm = self._recorder.sound(evidence.start, evidence.position)
             self._outbox.put(JudgeTurn(evidence.position - evidence.silence, pcm))
 

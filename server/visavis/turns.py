@@ -206,6 +206,11 @@ class TurnDetector:
         """What is known about the running turn, None while QUIET."""
         return self._evidence() if self._state is Speech.SPEAKING else None
 
+    @property
+    def silence(self) -> int:
+        """Samples since the last voiced one of the running turn; 0 while QUIET."""
+        return self._position - self._voiced_until if self._state is Speech.SPEAKING else 0
+
     def reconfigure(self, vad: TurnDetection | None) -> None:
         """Take new settings, from the next block on.
 
@@ -436,7 +441,7 @@ class TurnDetector:
             position=self._position,
             start=self._start,
             voiced=self._voiced,
-            silence=self._position - self._voiced_until,
+            silence=self.silence,
             probability=self._probability,
             finality=self._finality,
             verdict=self._verdict,

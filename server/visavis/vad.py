@@ -122,7 +122,7 @@ class GatedVad:
         """
         if len(pcm) != BLOCK:
             raise ValueError(f"a block has {BLOCK} samples, not {len(pcm)}")
-        silent = not pcm.any()
+        silent = not np.count_nonzero(pcm)
         if silent and self._silent and self._silero is None:
             self._recent = self._nothing
             return 0.0
