@@ -168,8 +168,11 @@ _Floats = NDArray[np.float32]
 
 _SPAN = 2 * _BLOCK
 "Samples that one step's spectrum covers."
+_WINDOW = np.hanning(_SPAN).astype(np.float32)
 _BANDS = 12
 _FIRST_HZ, _LAST_HZ = 150.0, 6_000.0
+_EDGES = np.unique((np.geomspace(_FIRST_HZ, _LAST_HZ, _BANDS + 1) * _SPAN / RATE).astype(int))
+"Of the bands, in lines of the spectrum."
 _FLOOR_DB = 20.0
 "Of a band, relative to one unit of 16-bit sound: what is fainter does not count."
 _ACTIVE_DB = 40.0
@@ -178,6 +181,10 @@ _LAGS = np.arange(25, 101)
 "In steps: stretches of 0.5 to 2 s; a shorter one repeats at a multiple of its length."
 _LEAST = 200
 "Steps, 4 s: a laugh or a word said four times is shorter."
+_SPANS = np.maximum(2 * _LAGS, _LEAST - _LAGS)
+"In steps, of each lag: the sound that is compared with the sound a lag before it."
+_IN_SPAN = (np.arange(_SPANS.max())[:, None] < _SPANS).astype(np.float32)
+"1 where a step, counted from the newest, is within the span of a lag."
 _KEPT = 700
 "Steps kept: beyond two windows, the beginning is not looked for."
 _EVERY = 10
@@ -194,14 +201,11 @@ class _Repetition:
     """Finds a stretch of sound that comes three times in a row, by its spectrum."""
 
     def __init__(self) -> None:
-        self._window = np.hanning(_SPAN).astype(np.float32)
-        edges = np.geomspace(_FIRST_HZ, _LAST_HZ, _BANDS + 1) * _SPAN / RATE
-        self._starts = np.unique(edges.astype(int))
         self._rest: Pcm = np.zeros(_BLOCK, np.int16)
         "Sound of which no spectrum has been made; the first one begins in the silence before it."
         self._first = 0
         "Number of the first step kept."
-        self._steps: _Floats = np.zeros((0, len(self._starts) - 1), np.float32)
+        self._steps: _Floats = np.zeros((0, len(_EDGES) - 1), np.float32)
         self._apart: _Floats = np.zeros((0, len(_LAGS)), np.float32)
         "Of each step from the one a lag before it; 0 where nobody speaks."
         self._voiced: _Floats = np.zeros((0, len(_LAGS)), np.float32)
@@ -228,8 +232,8 @@ class _Repetition:
 
     def _spectra(self, pcm: Pcm, count: int) -> _Floats:
         rows = np.lib.stride_tricks.sliding_window_view(pcm, _SPAN)[::_BLOCK][:count]
-        power = np.abs(np.fft.rfft(rows * self._window, axis=1)) ** 2 / _SPAN
-        bands = np.add.reduceat(power, self._starts, axis=1)[:, :-1]
+        power = np.abs(np.fft.rfft(rows * _WINDOW, axis=1)) ** 2 / _SPAN
+        bands = np.add.reduceat(power, _EDGES, axis=1)[:, :-1]
         levels: _Floats = np.maximum(_FLOOR_DB, 10 * np.log10(bands + 1e-9)).astype(np.float32)
         return levels
 
@@ -247,17 +251,14 @@ class _Repetition:
 
     def _lag(self, end: int) -> int | None:
         """Return the index of the lag at which the sound before step `end` repeats itself."""
-        spans = np.maximum(2 * _LAGS, _LEAST - _LAGS)
-        if end < int((spans + _LAGS).min()):
+        if end < int((_SPANS + _LAGS).min()):
             return None
-        longest = int(spans.max())
-        apart = np.cumsum(self._apart[max(0, end - longest) : end][::-1], axis=0)
-        voiced = np.cumsum(self._voiced[max(0, end - longest) : end][::-1], axis=0)
-        last = np.minimum(spans, len(apart)) - 1
-        columns = np.arange(len(_LAGS))
-        share = voiced[last, columns] / spans
-        mean = apart[last, columns] / np.maximum(voiced[last, columns], 1)
-        enough = (spans + _LAGS <= end) & (share >= _SPEECH_SHARE)
+        recent = slice(max(0, end - len(_IN_SPAN)), end)
+        apart, voiced = self._apart[recent][::-1], self._voiced[recent][::-1]
+        counts = _IN_SPAN[: len(apart)]
+        heard = (voiced * counts).sum(axis=0)
+        mean = (apart * counts).sum(axis=0) / np.maximum(heard, 1)
+        enough = (end >= _SPANS + _LAGS) & (heard / _SPANS >= _SPEECH_SHARE)
         near = np.where(enough, mean, np.inf)
         best = int(near.argmin())
         return best if near[best] < _NEAR_DB and np.median(mean) > _FAR_DB else None
