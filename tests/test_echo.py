@@ -209,6 +209,29 @@ def test_blocks_of_the_microphone_that_were_lost_do_not_shift_the_echo_for_good(
     assert np.mean([share > 0.5 for share, yes in kept if yes]) > 0.9
 
 
+def test_a_microphone_ahead_of_the_echo_of_a_near_loudspeaker_is_judged() -> None:
+    judge = EchoJudge()
+    mic = microphone(OURS, -6, 20)
+    at = 3 * RATE
+    assert shares(OURS[:at], mic[:at], judge)[-1] > 0.8
+    told = [judge.receive(block) for block in blocks(mic[at : at + 20 * BLOCK])]  # before ours is played
+    assert 0 <= min(told) <= max(told) <= 1
+
+
+def test_a_microphone_that_comes_in_bursts_is_judged_as_one_that_comes_in_turn() -> None:
+    mic = microphone(OURS, -12, 100)
+    judge = EchoJudge()
+    at = RATE
+    told = shares(OURS[:at], mic[:at], judge)
+    rest = list(zip(blocks(OURS[at:]), blocks(mic[at:]), strict=True))
+    for begin in range(0, len(rest), 20):
+        burst = rest[begin : begin + 20]
+        for played, _ in burst:
+            judge.play(played)
+        told += [judge.receive(heard) for _, heard in burst]
+    assert told == pytest.approx(shares(OURS, mic))
+
+
 def test_ours_is_no_speech() -> None:
     assert (suppress(0.9, 0.0), suppress(0.9, 1.0), suppress(0.8, 0.5)) == (0.9, 0.0, 0.4)
 

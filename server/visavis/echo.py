@@ -5,6 +5,7 @@ powers in bands can be compared. What is louder, in many bands, than the echo ca
 """
 
 from collections import deque
+from itertools import pairwise
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -16,14 +17,16 @@ Rows = NDArray[np.float64]
 "Levels in dB, of one band in each column and of one frame of 10 ms in each row; the newest is the last."
 
 _FRAME = BLOCK // 2
-_WINDOW = np.hanning(BLOCK)
-"A spectrum of 20 ms every 10 ms: bins of 50 Hz."
+_HANN = np.hanning(BLOCK)
+_WINDOW = _HANN / np.sqrt(BLOCK * np.square(_HANN).sum())
+"A spectrum of 20 ms every 10 ms: bins of 50 Hz. Powers are those of samples."
 
 _EDGES = np.array([4, 6, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46, 54, 63, 74, 86, 100, 117, 137, 160])
 "Bins that bound the bands: 200 Hz, below which small loudspeakers are mute, to 8 kHz."
 _BANDS = len(_EDGES) - 1
+_FIRST_PARTS, _PARTS = 2 * _EDGES[:-1], 2 * int(_EDGES[-1])
+"Each bin has two parts, real and imaginary: the first of each band, and how many matter in all."
 
-_SCALE = float(BLOCK * np.square(_WINDOW).sum())
 _QUIET = 0.0
 "Level of a band below which nothing is told apart: about -90 dBFS."
 
@@ -35,6 +38,8 @@ _BRIEF = 40
 "Frames that are enough when delay or loudness have changed."
 _SLACK = 5
 "Blocks by which the two streams may be ahead of one another by jitter alone."
+_WAITING = 8
+"Blocks of ours that are kept until one of the microphone comes: spectra are cheaper together."
 _STALL = 25
 "Blocks that the microphone may be behind: after a stall of the network, those that are late come at once."
 _LOST = 100
@@ -117,6 +122,11 @@ class EchoJudge:
         """Forget the room, as at the end of a call."""
         self._path = _Path()
         self._noise = _Noise()
+        self._ours = _History(_SPAN + _LAGS + 2 * (_STALL + 1))
+        "What was played, with the decay of a room."
+        self._mic = _History(_SPAN)
+        self._frames: Pcm = np.zeros((2 * (1 + _WAITING), BLOCK), np.int16)
+        "Of the microphone's block, and of those of ours whose spectra are not known yet."
         self._ahead = 0
         "Blocks played more than received, but for those that were lost."
         self._least_ahead = _STALL
@@ -133,7 +143,7 @@ class EchoJudge:
     def play(self, pcm: Pcm) -> None:
         """Note one block of 480 samples that goes out to the caller now."""
         self._ahead = min(self._ahead + 1, _STALL)
-        if pcm.any():
+        if np.count_nonzero(pcm):
             if not self._asleep_in:
                 self._begin()
             self._asleep_in = _AWAKE
@@ -151,9 +161,10 @@ class EchoJudge:
         self._asleep_in -= 1
         self._received += 1
         self._hear(pcm)
-        if self._worth_learning():
+        heard = float(_audible(self._mic.until(0, 2), self._noise.floor).sum())
+        if self._worth_learning(heard):
             self._learn()
-        return self._judge()
+        return self._doubtful(heard) if self._path.lag is None else self._judge(heard, self._path.lag)
 
     def _advance(self) -> bool:
         """Count a block of the microphone; tell whether one of ours is missing before it."""
@@ -167,12 +178,11 @@ class EchoJudge:
             self._least_ahead, self._until_look = _STALL, _LOST
         return late
 
-    def _worth_learning(self) -> bool:
+    def _worth_learning(self, heard: float) -> bool:
         due = self._received % _LEARN_EVERY == 0
         if self._path.lag is not None:
             return due
-        sound = bool(_audible(self._mic[-2:], self._noise.floor).sum() >= 2 * _LEAST_SOUND)
-        return sound and (due or self._doubt > 0)
+        return heard >= 2 * _LEAST_SOUND and (due or self._doubt > 0)
 
     def _learn(self) -> None:
         surprising = self._path.lag is None and self._unanswered >= _ANSWER
@@ -180,66 +190,78 @@ class EchoJudge:
             span = min(frames, 2 * self._received)
             if span < (_SURPRISED_FRAMES if surprising else _LEAST_FRAMES):
                 return
-            if self._path.learn(self._played(_LAGS + span), self._mic[-span:], self._noise.floor):
+            if self._path.learn(self._played(_LAGS + span), self._mic.until(0, span), self._noise.floor):
                 return
 
     def _begin(self) -> None:
         """We begin to speak after a silence."""
-        self._our_spectra, self._mic_spectra = _Spectra(), _Spectra()
-        self._ours = np.full((_SPAN + _LAGS + 2 * (_STALL + 1), _BANDS), _QUIET)
-        "What was played, with the decay of a room."
+        self._our_cutter, self._mic_cutter = _Cutter(), _Cutter()
+        self._waiting = 0
+        "Blocks of ours whose spectra are not known yet."
+        self._ours.clear()
+        self._mic.clear()
         self._received = 0
         "Blocks since we began."
         self._recent: deque[tuple[float, float]] = deque(maxlen=_MEMORY)
         "Of the newest blocks, the bands that are foreign and those that are heard."
         self._share = 0.0
         "It stays in silence, since detectors of speech lag behind the sound."
-        early = self._mic_spectra.receive(np.concatenate((_SILENCE, *self._early)))[2:]
+        frames: Pcm = np.empty((2 * len(self._early), BLOCK), np.int16)
+        for number, pcm in enumerate(self._early):
+            self._mic_cutter.cut(pcm, frames[2 * number :])
         self._early.clear()
+        early = _levels(_powers(frames))
         self._noise.begin(early)
-        self._mic = np.concatenate((np.full((_SPAN, _BANDS), _QUIET), early))[-_SPAN:]
+        self._mic.append(early)
         sounds = _audible(early[-_BRIEF:], self._noise.floor).sum(axis=1)
         self._doubt = _DOUBT if sounds.max(initial=0.0) < _LEAST_SOUND else 0
         "Blocks of sound that are taken for echo although none is known."
 
     def _note(self, pcm: Pcm) -> None:
-        rows = self._our_spectra.receive(pcm)
-        rows[0] = np.maximum(rows[0], self._ours[-1] - _DECAY_DB)
-        rows[1] = np.maximum(rows[1], rows[0] - _DECAY_DB)
-        _append(self._ours, rows)
+        if self._waiting == _WAITING:
+            self._remember(_levels(_powers(self._frames[2:])))
+        self._waiting += 1
+        self._our_cutter.cut(pcm, self._frames[2 * self._waiting :])
 
     def _hear(self, pcm: Pcm) -> None:
-        rows = self._mic_spectra.receive(pcm)
-        self._noise.receive(rows)
-        _append(self._mic, rows)
+        self._mic_cutter.cut(pcm, self._frames)
+        powers = _powers(self._frames[: 2 * (1 + self._waiting)])
+        levels = _levels(powers)
+        self._remember(levels[2:])
+        self._noise.receive(powers[:2])
+        self._mic.append(levels[:2])
+
+    def _remember(self, levels: Rows) -> None:
+        """Note the levels of our blocks that waited."""
+        for before, row in pairwise((self._ours.until(0, 1)[0], *levels)):
+            np.maximum(row, before - _DECAY_DB, out=row)
+        self._ours.append(levels)
+        self._waiting = 0
 
     def _played(self, frames: int, lag: int = 0) -> Rows:
         """What was played until `lag` before what was heard; what is not known yet stays the same."""
-        end = len(self._ours) - 2 * self._ahead - lag
-        rows = self._ours[end - frames : end]
-        missing = max(0, end - len(self._ours))
-        return np.pad(rows, ((0, missing), (0, 0)), "edge") if missing else rows
+        return self._ours.until(2 * self._ahead + lag, frames)
 
-    def _judge(self) -> float:
-        mic, floor = self._mic[-2:], self._noise.floor
-        if self._path.lag is None:
-            return self._doubtful(_audible(mic, floor))
-        rows = self._played(4, self._path.lag - 1)
-        near = np.maximum(np.maximum(rows[:-2], rows[1:-1]), rows[2:])
-        heard = _audible(mic, floor)
-        loudest = self._played(_MASKED, self._path.lag).max(axis=0)
-        floor = np.maximum(floor, loudest + self._path.gain - _MASK_DB)
-        foreign = _audible(mic, floor) * _excess(mic, near + self._path.gain, floor)
-        self._recent.append((float(foreign.sum()), float(heard.sum())))
+    def _judge(self, heard: float, lag: int) -> float:
+        self._recent.append((self._foreign(lag) if heard else 0.0, heard))
         unexplained, in_all = map(sum, zip(*self._recent, strict=True))
         if in_all >= 2 * _LEAST_SOUND:
             rest = unexplained / (in_all + 2 * _MEMORY * _LEAST_SOUND)
-            self._share = float(np.interp(rest, (_OURS, _FOREIGN), (1.0, 0.0)))
+            self._share = min(1.0, max(0.0, (_FOREIGN - rest) / (_FOREIGN - _OURS)))
         return self._share
 
-    def _doubtful(self, heard: Rows) -> float:
+    def _foreign(self, lag: int) -> float:
+        """How many bands of the newest block are heard and are no echo."""
+        mic, gain = self._mic.until(0, 2), self._path.gain
+        rows = self._played(4, lag - 1)
+        near = np.maximum(np.maximum(rows[:-2], rows[1:-1]), rows[2:])
+        loudest = self._played(_MASKED, lag).max(axis=0)
+        floor = np.maximum(self._noise.floor, loudest + gain - _MASK_DB)
+        return float((_audible(mic, floor) * _excess(mic, near + gain, floor)).sum())
+
+    def _doubtful(self, heard: float) -> float:
         """While no echo is known, the first sound after ours may be one."""
-        if heard.sum() < 2 * _LEAST_SOUND:
+        if heard < 2 * _LEAST_SOUND:
             self._unanswered += 1
             return self._share
         doubtful = self._doubt > 0 and self._unanswered < _ANSWER
@@ -266,22 +288,31 @@ class _Path:
         span = len(mic)
         peak = ours.max(axis=0)
         ours = np.maximum(ours, peak - _RANGE_DB)
-        sounding = int(np.count_nonzero((ours > peak - _NEAR_PEAK_DB).any(axis=1)))
+        sounding = int(np.count_nonzero((ours - (peak - _NEAR_PEAK_DB)).max(axis=1) > 0))
         if sounding < _LEAST_FRAMES:
             return True
-        likeness = _likeness(ours, np.maximum(mic, noise + 3))
-        best = int(likeness.argmax())
+        heard = _audible(mic, noise)
+        enough = heard.sum() >= _LEAST_FRAMES * _LEAST_SOUND
+        if not enough and (self.lag is None or span <= _BRIEF):
+            return False
         begun = max(0.0, 1 - (min(sounding, span) - _LEAST_FRAMES) / (_SPAN - _LEAST_FRAMES))
         least = _ALIKE + begun * (_ALIKE_AT_FIRST - _ALIKE)
+        sound = np.maximum(mic, noise + 3)
         if self.lag is not None:
             played = ours[_LAGS - self.lag :][:span]
-            explained = _explains(played + self.gain, mic, noise)
-            if explained or (span > _BRIEF and likeness[self.lag] >= likeness[best] - 0.05):
-                self._adjust(_gains(played, mic), bool(likeness[self.lag] >= least))
-                return explained
+            if enough and _explains(played + self.gain, mic, noise, heard):
+                self._adjust(_gains(played, mic), _alike(played, sound) >= least)
+                return True
+        likeness = _likeness(ours, sound)
+        best = int(likeness.argmax())
+        if self.lag is not None and span > _BRIEF and likeness[self.lag] >= likeness[best] - 0.05:
+            self._adjust(_gains(played, mic), bool(likeness[self.lag] >= least))
+            return False
+        if not enough or likeness[best] < least:
+            return False
         played = ours[_LAGS - best :][:span]
         gain = _gains(played, mic)
-        found = bool(likeness[best] >= least and _explains(played + gain, mic, noise))
+        found = _explains(played + gain, mic, noise, heard)
         if found:
             self.lag, self.gain, self._frames = best, gain, sounding
         return found
@@ -313,37 +344,60 @@ class _Noise:
         self.floor = np.minimum(floor, self.floor) if self._begun else floor
         self._begun = True
 
-    def receive(self, rows: Rows) -> None:
-        """Take the rows of one block."""
-        self._power += 0.5 * ((10 ** (rows / 10)).mean(axis=0) - self._power)
-        over = 10 * np.log10(self._power) + _FLOOR_DB - self.floor
-        self.floor = self.floor + np.where(over < 0, _NOISE_FALL * over, np.minimum(over, _NOISE_RISE_DB))
+    def receive(self, powers: Rows) -> None:
+        """Take the powers of one block's two frames."""
+        self._power += 0.5 * (0.5 * (powers[0] + powers[1]) - self._power)
+        over = _levels(self._power) + (_FLOOR_DB - self.floor)
+        self.floor = self.floor + np.minimum(np.maximum(over, _NOISE_FALL * over), _NOISE_RISE_DB)
 
 
-def _append(rows: Rows, new: Rows) -> None:
-    rows[: -len(new)] = rows[len(new) :]
-    rows[-len(new) :] = new
+class _History:
+    """The newest rows of a stream. They move through twice the room that they need, and seldom back."""
+
+    def __init__(self, frames: int) -> None:
+        self._frames = frames
+        self._rows: Rows = np.full((2 * frames, _BANDS), _QUIET)
+        self._end = frames
+
+    def clear(self) -> None:
+        """It was quiet before what comes next."""
+        self._end = self._frames
+        self._rows[: self._end] = _QUIET
+
+    def append(self, rows: Rows) -> None:
+        """Add newer ones, fewer than are kept."""
+        if self._end + len(rows) > len(self._rows):
+            self._rows[: self._frames] = self._rows[self._end - self._frames : self._end]
+            self._end = self._frames
+        self._rows[self._end : self._end + len(rows)] = rows
+        self._end += len(rows)
+
+    def until(self, ago: int, frames: int) -> Rows:
+        """`frames` rows, without the `ago` newest. What is still to come, if negative, stays the same."""
+        end = self._end - ago
+        if ago >= 0:
+            return self._rows[end - frames : end]
+        return self._rows[: self._end].take(np.arange(end - frames, end), axis=0, mode="clip")
 
 
 def _audible(rows: Rows, noise: Rows) -> Rows:
     """How surely each level, 0 to 1, is more than noise."""
     least, surely = _AUDIBLE_DB
-    return np.asarray(np.clip((rows - noise - least) / (surely - least), 0, 1))
+    sure: Rows = (rows - (noise + least)) / (surely - least)
+    return sure.clip(0, 1, out=sure)
 
 
-def _explains(echo: Rows, mic: Rows, noise: Rows) -> bool:
-    """Whether an echo leaves little of all that was heard, which must be enough to tell."""
-    heard = _audible(mic, noise)
+def _explains(echo: Rows, mic: Rows, noise: Rows, heard: Rows) -> bool:
+    """Whether an echo leaves little of all that was heard: `heard` is how surely each level is."""
     foreign = heard * _excess(mic, echo, noise)
-    return bool(
-        heard.sum() >= _LEAST_FRAMES * _LEAST_SOUND and foreign.sum() <= _FOREIGN_AT_MOST * heard.sum()
-    )
+    return bool(foreign.sum() <= _FOREIGN_AT_MOST * heard.sum())
 
 
 def _excess(mic: Rows, echo: Rows, noise: Rows) -> Rows:
     """How surely each level, 0 to 1, is more than the echo and the noise."""
-    expected = np.logaddexp(echo * _NEPER, (noise + 2) * _NEPER) / _NEPER
-    return np.asarray(np.clip((mic - expected - _EXCESS_DB) / (_CERTAIN_DB - _EXCESS_DB), 0, 1))
+    expected = np.log(np.exp(echo * _NEPER) + np.exp((noise + 2) * _NEPER)) / _NEPER
+    sure: Rows = (mic - (expected + _EXCESS_DB)) / (_CERTAIN_DB - _EXCESS_DB)
+    return sure.clip(0, 1, out=sure)
 
 
 def _gains(played: Rows, mic: Rows) -> Rows:
@@ -351,38 +405,61 @@ def _gains(played: Rows, mic: Rows) -> Rows:
     near = played >= played.max(axis=0) - _NEAR_PEAK_DB
     ratios = np.sort(np.where(near, mic - played, np.inf), axis=0)
     middle = (near.sum(axis=0) * _GAIN_QUANTILE).astype(int)
-    return np.asarray(np.take_along_axis(ratios, middle[None], axis=0)[0])
+    return np.asarray(ratios[middle, np.arange(_BANDS)])
+
+
+def _alike(played: Rows, mic: Rows) -> float:
+    """Correlate what was heard with what was played, levels of bands being put aside."""
+    played = (played - played.mean(axis=0)).ravel()
+    heard = (mic - mic.mean(axis=0)).ravel()
+    energy = np.dot(played, played) * np.dot(heard, heard)
+    return float(np.dot(played, heard) / np.sqrt(max(1.0, energy)))
 
 
 def _likeness(ours: Rows, mic: Rows) -> Rows:
-    """Correlate what was heard with what was played, for each lag, levels of bands being put aside."""
+    """Tell for each lag how alike what was heard and what was played are.
+
+    As many lags as there are more rows of `ours`: the first is 0, and its rows are the newest.
+    """
     span = len(mic)
     mic = mic - mic.mean(axis=0)
     ours = ours - ours.mean(axis=0)
-    flat, heard = ours.ravel(), mic.ravel()
-    # The last rows of `ours` are the newest: lag 0 begins `_LAGS` rows later than the longest.
-    products = np.array(
-        [np.dot(flat[n * _BANDS : n * _BANDS + len(heard)], heard) for n in range(_LAGS, -1, -1)]
-    )
-    sums = np.cumsum(np.vstack((np.zeros(_BANDS), ours)), axis=0)
-    squares = np.cumsum(np.append(0.0, np.square(ours).sum(axis=1)))
-    first = np.arange(_LAGS, -1, -1)
-    means = np.square(sums[first + span] - sums[first]).sum(axis=1) / span
-    energy = squares[first + span] - squares[first] - means
-    return np.asarray(products / np.sqrt(np.maximum(1.0, energy * np.dot(heard, heard))))
+    heard = mic.ravel()
+    played = sliding_window_view(ours.ravel(), len(heard))[::_BANDS]
+    products = np.einsum("ij,j->i", played, heard)
+    sums = _sums(ours, span)
+    energy = _sums(np.square(ours), span).sum(axis=1) - np.square(sums).sum(axis=1) / span
+    likeness = products / np.sqrt(np.maximum(1.0, energy * np.dot(heard, heard)))
+    return np.asarray(likeness[::-1])
 
 
-class _Spectra:
-    """Levels in bands of a stream."""
+def _sums(rows: Rows, span: int) -> Rows:
+    """The sum of each `span` rows that follow one another."""
+    first = rows[:span].sum(axis=0, keepdims=True)
+    return np.cumsum(np.concatenate((first, rows[span:] - rows[:-span])), axis=0)
+
+
+class _Cutter:
+    """Cuts a stream into frames of 20 ms, one each 10 ms."""
 
     def __init__(self) -> None:
         self._before: Pcm = np.zeros(_FRAME, np.int16)
 
-    def receive(self, pcm: Pcm) -> Rows:
-        """Return the two rows of each block."""
-        sound: Pcm = np.concatenate((self._before, pcm))
-        self._before = sound[-_FRAME:]
-        spectra = np.fft.rfft(sliding_window_view(sound, BLOCK)[::_FRAME] * _WINDOW)
-        power = spectra.real**2 + spectra.imag**2
-        bands = np.add.reduceat(power, _EDGES, axis=1)[:, :_BANDS] / _SCALE
-        return np.asarray(np.maximum(_QUIET, 10 * np.log10(bands + 1e-3)))
+    def cut(self, pcm: Pcm, frames: Pcm) -> None:
+        """Write into the first two of `frames` those that end with one of the block's halves."""
+        frames[0, :_FRAME] = self._before
+        frames[0, _FRAME:] = pcm[:_FRAME]
+        frames[1] = pcm
+        self._before[:] = pcm[_FRAME:]
+
+
+def _powers(frames: Pcm) -> Rows:
+    """The power in the bands of each frame, which is quiet at least."""
+    parts = np.fft.rfft(frames * _WINDOW).view(np.float64)[:, :_PARTS]
+    powers: Rows = np.add.reduceat(np.square(parts), _FIRST_PARTS, axis=1)
+    return np.maximum(1.0, powers + 1e-3, out=powers)
+
+
+def _levels(powers: Rows) -> Rows:
+    levels: Rows = 10 * np.log10(powers)
+    return levels
