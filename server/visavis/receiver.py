@@ -98,7 +98,7 @@ class AudioReceiver:
         return self._credit_s > 0
 
     def _decode(self) -> None:
-        pieces = [self._pending]
+        pieces = [self._pending] if len(self._pending) else []
         while (event := self._buffer.next_event()) is not None:
             match event:
                 case Audio(payload, ticks):
@@ -111,8 +111,8 @@ class AudioReceiver:
                     pieces.append(self._conceal(ticks, following))
                 case _:
                     pieces.append(np.zeros(self._samples(event.ticks), np.int16))
-        if len(pieces) > 1:
-            self._pending = np.concatenate(pieces)
+        if pieces:
+            self._pending = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _conceal(self, ticks: int, following: bytes | None) -> Pcm:
         samples = self._samples(ticks)

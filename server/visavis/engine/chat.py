@@ -216,7 +216,7 @@ class _AudioDecoder:
         data = self._half_sample + data
         whole = len(data) & ~1
         self._half_sample = data[whole:]
-        return np.frombuffer(data[:whole], "<i2").astype(np.int16) if whole else EMPTY
+        return np.frombuffer(data, "<i2", whole // 2).astype(np.int16, copy=False) if whole else EMPTY
 
 
 def _rate(metadata: object) -> int:
