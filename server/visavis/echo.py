@@ -288,7 +288,7 @@ class _Path:
         span = len(mic)
         peak = ours.max(axis=0)
         ours = np.maximum(ours, peak - _RANGE_DB)
-        sounding = int(np.count_nonzero((ours - (peak - _NEAR_PEAK_DB)).max(axis=1) > 0))
+        sounding = int(np.count_nonzero((ours > peak - _NEAR_PEAK_DB).any(axis=1)))
         if sounding < _LEAST_FRAMES:
             return True
         heard = _audible(mic, noise)
@@ -346,7 +346,7 @@ class _Noise:
 
     def receive(self, powers: Rows) -> None:
         """Take the powers of one block's two frames."""
-        self._power += 0.5 * (0.5 * (powers[0] + powers[1]) - self._power)
+        self._power = 0.5 * self._power + 0.25 * (powers[0] + powers[1])
         over = _levels(self._power) + (_FLOOR_DB - self.floor)
         self.floor = self.floor + np.minimum(np.maximum(over, _NOISE_FALL * over), _NOISE_RISE_DB)
 
@@ -427,16 +427,12 @@ def _likeness(ours: Rows, mic: Rows) -> Rows:
     heard = mic.ravel()
     played = sliding_window_view(ours.ravel(), len(heard))[::_BANDS]
     products = np.einsum("ij,j->i", played, heard)
-    sums = _sums(ours, span)
-    energy = _sums(np.square(ours), span).sum(axis=1) - np.square(sums).sum(axis=1) / span
+    squares = np.convolve(np.einsum("ij,ij->i", ours, ours), np.ones(span), "valid")
+    changes = ours[span:] - ours[:-span]
+    sums = np.cumsum(np.concatenate((ours[:span].sum(axis=0, keepdims=True), changes)), axis=0)
+    energy = squares - np.einsum("ij,ij->i", sums, sums) / span
     likeness = products / np.sqrt(np.maximum(1.0, energy * np.dot(heard, heard)))
     return np.asarray(likeness[::-1])
-
-
-def _sums(rows: Rows, span: int) -> Rows:
-    """The sum of each `span` rows that follow one another."""
-    first = rows[:span].sum(axis=0, keepdims=True)
-    return np.cumsum(np.concatenate((first, rows[span:] - rows[:-span])), axis=0)
 
 
 class _Cutter:
