@@ -13,7 +13,6 @@ from ...config import CameraConfig, RtcConfig
 from ..backend import Backend, BackendName, LegHandler
 from .beat import Beat
 from .decode import DecodeThread
-from .ice import keep_consent
 from .leg import LeanLeg
 from .names import missing_names
 from .port import MediaPort
@@ -45,5 +44,4 @@ class Lean(Backend):
         await asyncio.to_thread(self._decoding.close)
 
     def _attach(self, connection: aioice.Connection, answers: bool) -> None:
-        keep_consent(connection)
         (self._port.attach if answers else self._port.attach_caller)(connection)

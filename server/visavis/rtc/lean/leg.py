@@ -18,6 +18,7 @@ from ..stats import PeerStats
 from .beat import Beat
 from .camera import VideoStream, observe_reports
 from .decode import DecodeThread
+from .ice import keep_consent
 from .inbound import AudioStream
 from .outbound import Voice
 from .transport import Transport, take_packets
@@ -77,6 +78,7 @@ class LeanLeg(Leg):
             connection = dtls.transport._connection
             if connection not in self._attached:
                 self._attached.add(connection)
+                keep_consent(connection, lambda: self.heard)
                 self._attach(connection, self._connection.remoteDescription is not None)
 
     def gathered(self) -> None:
