@@ -38,7 +38,7 @@ def speak(text: str, voice: str = "hibari") -> Pcm:
             subprocess.run(command, input=text.encode(), check=True, timeout=60)
             spoken = resample(*decode_wav(wav.read()), RATE)
     else:
-        spoken = from_float(np.asarray(_hibari()(text), np.float32))
+        spoken = from_float(np.asarray(_hibari()(text, seed=0), np.float32))
     pcm = np.concatenate([silence(0.2), spoken, silence(0.2)])
     pcm.flags.writeable = False
     return pcm
