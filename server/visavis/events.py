@@ -7,6 +7,7 @@ A client event goes into `Conversation.receive_client`; a server event comes out
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .audio import Pcm
 from .config import SessionConfig
 from .engine import Routed
 from .history import Item
@@ -66,6 +67,40 @@ class CancelGeneration:
 @dataclass(frozen=True, slots=True)
 class ClearOutput:
     """Stop playing (and generating) at once and cut the history to what was heard."""
+
+
+# The following are described here before all of them are obeyed: `ClientEvent` lists those that are.
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAudio:
+    """Sound from the client's own buffer, after all that came before: as if the microphone had heard it."""
+
+    pcm: Pcm
+    "Mono, 24 kHz."
+
+
+@dataclass(frozen=True, slots=True)
+class CreateResult:
+    """What a call of a function gave. Raises ClientEventError for a call that is not known."""
+
+    call_id: str
+    output: str
+    item_id: str | None = None
+    previous_item_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteItem:
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateItem:
+    """The client says how much of a reply was heard. Raises ClientEventError for what is no spoken reply."""
+
+    item_id: str
+    audio_end_ms: int
 
 
 ClientEvent = (
@@ -223,6 +258,48 @@ class ReplyEnded:
     response_id: int
     item: Item
     previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegan:
+    """The model calls a function; it is an item of its own. `CallEnded` follows, once."""
+
+    response_id: int
+    item: Item
+    previous_item_id: str | None
+    output_index: int
+    "Of the item among those of the response."
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of the arguments' JSON."""
+
+    response_id: int
+    item_id: str
+    output_index: int
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """The arguments are whole."""
+
+    response_id: int
+    item: Item
+    previous_item_id: str | None
+    output_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAudio:
+    """Sound of the reply, for clients that play it themselves (WebSocket): nothing paces it."""
+
+    response_id: int
+    item_id: str
+    pcm: Pcm
+    "Mono, 24 kHz."
 
 
 ResponseStatus = Literal["completed", "cancelled", "failed", "incomplete"]

@@ -82,6 +82,24 @@ class FramesContent:
         return self.frames[0].source
 
 
+@dataclass(frozen=True, slots=True)
+class CallContent:
+    """A function that the assistant called: the only content of its item."""
+
+    call_id: str
+    name: str
+    arguments: str
+    "JSON, as the model wrote it."
+
+
+@dataclass(frozen=True, slots=True)
+class ResultContent:
+    """What a call gave: the only content of its item, whose role is `tool`."""
+
+    call_id: str
+    output: str
+
+
 Content = TextContent | AudioContent | SpokenContent | FramesContent
 
 

@@ -35,17 +35,57 @@ class FramesPart:
     uuid: str
 
 
-Part = TextPart | AudioPart | FramesPart
+@dataclass(frozen=True, slots=True)
+class CallPart:
+    """A function that the assistant called."""
+
+    call_id: str
+    name: str
+    arguments: str
+    "JSON, as the model wrote it."
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPart:
+    """What a call gave; the only part of a message of role `tool`."""
+
+    call_id: str
+    output: str
+
+
+Part = TextPart | AudioPart | FramesPart | CallPart | ResultPart
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
 
     @property
     def text(self) -> str:
         return " ".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+    "JSON Schema of the arguments, an object, as JSON."
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether functions are called: as the model likes, never, one at least, or the one named."""
+
+    mode: Literal["auto", "none", "required", "function"] = "auto"
+    name: str | None = None
+    "Of `function`."
+
+
+AUTO = ToolChoice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +103,8 @@ class Request:
     "The user still speaks: this fills the engine's caches, and what is answered is for nobody."
     speculative: bool = False
     "The user may go on, and then it is withdrawn: it takes no place that another may need."
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = AUTO
 
 
 @dataclass(frozen=True, slots=True)
