@@ -117,7 +117,10 @@ def spoken(recordings: dict[Path, str]) -> Iterator[tuple[str, Pcm]]:
 def test_speech_is_understood_over_a_network_that_loses_packets(
     hear: Hear, recordings: dict[Path, str]
 ) -> None:
-    """In eight draws single losses cost 0.0 points on average, bursts 1.3 (0.2 to 2.7), of 560 words each."""
+    """Of eight draws, 560 words each: single losses cost 0.0 points (-0.4 to 0.4), bursts 1.3 (0.2 to 2.7).
+
+    With the holes closed up instead of filled it is 2.3 and 3.9 in the first draw.
+    """
     for voice in VOICES:
         if (reason := speech.lacks(voice)) is not None:
             pytest.skip(reason)
