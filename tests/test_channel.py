@@ -31,10 +31,10 @@ class Wire:
 
 
 class Log:
-    def __init__(self) -> None:
+    def __init__(self, label: str = LABEL) -> None:
         self.heard: list[str] = []
         self.opened = 0
-        self.channel = Channel(self.heard.append, self.open)
+        self.channel = Channel(self.heard.append, self.open, label)
 
     def open(self) -> None:
         self.opened += 1
@@ -99,6 +99,14 @@ def test_the_known_label_replaces_another() -> None:
     log.channel.send("hello")
     assert (known.sent, other.sent, log.opened) == (["hello"], [], 1)
     assert log.channel.present
+
+
+def test_the_label_that_is_known_is_whatever_the_caller_says() -> None:
+    log, chat, other = Log("chat"), Wire("chat"), Wire()
+    log.adopt(chat)
+    log.adopt(other)
+    log.channel.send("hello")
+    assert (chat.sent, other.sent) == (["hello"], [])
 
 
 def test_text_and_bytes_are_both_heard() -> None:

@@ -78,7 +78,8 @@ def without_event_id(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode(message: object, session: SessionConfig = SESSION) -> ev.ClientEvent:
-    return protocol().decode(json.dumps(message), session)
+    (event,) = protocol().decode(json.dumps(message), session).events
+    return event
 
 
 def refused(message: object) -> ClientEventError:
@@ -815,7 +816,7 @@ def check_total(message: str | bytes) -> None:
     """Decode it; whatever it is, the call lives on and the answer can be sent."""
     wire = protocol()
     try:
-        event = wire.decode(message, SESSION)
+        (event,) = wire.decode(message, SESSION).events
     except ClientEventError as error:
         body = json.loads(wire.encode_error(error).encode())
         assert_valid(body)

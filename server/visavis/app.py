@@ -23,14 +23,17 @@ from .pulse import Pulse
 from .resume import TOKEN_HEADER, Kept, Resumption, new_token, place_of
 from .status import Status
 from .store import open_store
+from .wire import MakeWire
 
 CALLS = web.AppKey("CALLS", Calls)
 
 
 class OpenCall(Protocol):
-    """Makes the call of a new id with a client's settings, without doing any work."""
+    """Makes the call of a new id with a client's settings, without doing any work; OpenAI's by default."""
 
-    def __call__(self, call_id: str, settings: SessionConfig, kept: Kept, /) -> Call: ...
+    def __call__(
+        self, call_id: str, settings: SessionConfig, kept: Kept, /, wire: MakeWire | None = None
+    ) -> Call: ...
 
 
 _CALLS = "/v1/realtime/calls"

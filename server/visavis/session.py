@@ -38,6 +38,7 @@ from .resume import Kept
 from .rtc import Media
 from .trace import CallTrace
 from .watch import CallWatch
+from .wire import MakeWire
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,9 @@ class Session:
         media: Media,
         watch: CallWatch | None = None,
         kept: Kept | None = None,
+        wire: MakeWire | None = None,
     ) -> None:
+        """`wire` is OpenAI's by default."""
         self.call_id = call_id
         self._config = config
         self._engine = engine
@@ -95,8 +98,8 @@ class Session:
         self._claim = None if kept is None else kept.claim
         if self._keeping is not None:
             self._keeping.follow(self._conversation.snapshot)
-        self._protocol = RealtimeProtocol(call_id, config.engine.model)
-        self._peer = media.peer(self)
+        self._wire = RealtimeProtocol(call_id, config.engine.model) if wire is None else wire(call_id)
+        self._peer = media.peer(self, self._wire.label)
         self._loop = asyncio.get_running_loop()
         self._tasks: asyncio.TaskGroup | None = None
         self._responses: dict[int, asyncio.Task[None]] = {}
@@ -237,14 +240,17 @@ class Session:
         with self._feeding as now:
             if (refusal := self._refusal(text, now)) is not None:
                 # Before it is read, so there is no event id to echo.
-                self._send(self._protocol.encode_error(refusal, echo=False))
+                self._send(self._wire.encode_error(refusal, echo=False))
                 return
             try:
-                event = self._protocol.decode(text, self._conversation.session)
-                self._trace.client(event, now)
-                self._conversation.receive_client(event, now)
+                asked = self._wire.decode(text, self._conversation.session)
+                for reply in asked.replies:
+                    self._send(reply)
+                for event in asked.events:
+                    self._trace.client(event, now)
+                    self._conversation.receive_client(event, now)
             except ClientEventError as error:
-                self._send(self._protocol.encode_error(error))
+                self._send(self._wire.encode_error(error))
 
     def channel_opened(self) -> None:
         with self._guarding:
@@ -253,7 +259,7 @@ class Session:
             if self._past:
                 opening.append(ev.Resumed(tuple(item.id for item in self._past)))
             for event in opening:
-                for text in self._protocol.encode(event):
+                for text in self._wire.encode(event):
                     self._peer.send_message(text)
 
     def connected(self) -> None:
@@ -329,7 +335,7 @@ class Session:
             self._trace.failure(start.response_id, error, now)
             if self._conversation.receive_failure(start.response_id, error, now):
                 logger.warning("%s: response %d failed: %s", self.call_id, start.response_id, error)
-                self._send(self._protocol.encode_error(error))
+                self._send(self._wire.encode_error(error))
             else:
                 logger.debug("%s: request %d was in vain: %s", self.call_id, start.response_id, error)
             self._drain()
@@ -385,7 +391,7 @@ class Session:
         with self._guarding:
             while self._outbox:
                 message = self._outbox.popleft()
-                for text in [message] if isinstance(message, str) else self._protocol.encode(message):
+                for text in [message] if isinstance(message, str) else self._wire.encode(message):
                     self._peer.send_message(text)
 
     def _arm(self) -> None:

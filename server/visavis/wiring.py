@@ -25,6 +25,7 @@ from .smart_turn import SmartTurn, find_smart_turn
 from .trace import CallTrace
 from .vad import SileroPool
 from .watch import watching
+from .wire import MakeWire
 
 
 async def serve(config: Config) -> None:
@@ -75,11 +76,13 @@ async def making_calls(config: Config, engine: Engine, lines: Callable[[], Lines
         Media(config.rtc, config.conversation.camera) as media,
     ):
 
-        def open_call(call_id: str, settings: SessionConfig, kept: Kept) -> Session:
+        def open_call(
+            call_id: str, settings: SessionConfig, kept: Kept, wire: MakeWire | None = None
+        ) -> Session:
             ear = caller_ear(config.conversation, pool)
             trace = CallTrace(config.trace, call_id)
             parts = (call_id, config, settings, engine, ear, trace, lines(), ears, judge)
-            return Session(*parts, media=media, watch=watch(call_id), kept=kept)
+            return Session(*parts, media=media, watch=watch(call_id), kept=kept, wire=wire)
 
         yield open_call
 

@@ -14,6 +14,7 @@ from ..audio import RATE
 from ..config import SessionConfig
 from ..errors import ClientEventError, EngineError, VisavisError
 from ..history import AudioContent, FramesContent, Item, SpokenContent, TextContent
+from ..wire import Asked
 from .fields import Fields, optional, parse, text
 from .realtime_client import read_event
 from .realtime_session import session_object
@@ -38,6 +39,8 @@ class RealtimeProtocol:
 
     `model` is the name that the client is told, whatever name it asked for; `expires_at` is Unix seconds.
     """
+
+    label = "oai-events"
 
     def __init__(self, call_id: str, model: str, *, expires_at: int | None = None) -> None:
         self._model = model
@@ -289,7 +292,7 @@ class RealtimeProtocol:
 
     # From the client.
 
-    def decode(self, message: str | bytes, session: SessionConfig) -> ev.ClientEvent:
+    def decode(self, message: str | bytes, session: SessionConfig) -> Asked:
         """Return what a client's message asks for; `session` is what its changes are laid over.
 
         Raises ClientEventError for whatever is wrong with it, and nothing else.
@@ -298,7 +301,7 @@ class RealtimeProtocol:
         fields = Fields(parse(message))
         self._answering = fields.read("event_id", optional(text(512)), None)
         try:
-            return read_event(fields, session, self._key)
+            return Asked((read_event(fields, session, self._key),))
         except ClientEventError as error:
             error.event_id = self._answering
             raise

@@ -10,6 +10,7 @@ from aiortc.exceptions import InvalidStateError
 logger = logging.getLogger(__name__)
 
 LABEL = "oai-events"
+"OpenAI's, as our own caller and page have it."
 
 MAX_WAITING = 256
 "Messages kept until the channel opens; then the oldest are dropped."
@@ -21,7 +22,10 @@ MAX_BUFFERED = 4_194_304
 class Channel:
     """Sends text on the newest channel that has the known label, else on any; receives from all."""
 
-    def __init__(self, on_message: Callable[[str], None], on_open: Callable[[], None]) -> None:
+    def __init__(
+        self, on_message: Callable[[str], None], on_open: Callable[[], None], label: str = LABEL
+    ) -> None:
+        self.label = label
         self._on_message = on_message
         self._on_open = on_open
         self._channel: RTCDataChannel | None = None
@@ -37,7 +41,7 @@ class Channel:
     def adopt(self, channel: RTCDataChannel) -> None:
         """Use a channel that the other side has opened or that we have created."""
         channel.on("message", self._receive)
-        if self._channel is not None and self._channel.readyState == "open" and channel.label != LABEL:
+        if self._channel is not None and self._channel.readyState == "open" and channel.label != self.label:
             return
         self._channel = channel
         if channel.readyState == "open":

@@ -84,7 +84,12 @@ class Link(LegHandler):
     """What both kinds of peer share. Made on a running loop; owns every task and timer it starts."""
 
     def __init__(
-        self, config: RtcConfig, camera: CameraConfig, backend: Backend, handler: PeerHandler
+        self,
+        config: RtcConfig,
+        camera: CameraConfig,
+        backend: Backend,
+        handler: PeerHandler,
+        label: str = LABEL,
     ) -> None:
         self.config = config
         self.handler = handler
@@ -97,7 +102,7 @@ class Link(LegHandler):
         self.leg = backend.leg(config, camera, self.connection, self)
         self.screen: str | None = None
         "Name (a=mid) of the section that shows a screen."
-        self.channel = Channel(self._on_message, self._on_channel_open)
+        self.channel = Channel(self._on_message, self._on_channel_open, label)
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._watched = 0.0
@@ -267,7 +272,7 @@ class Link(LegHandler):
             and not self.channel.present
             and self.connection.sctp is not None
         ):
-            self.channel.adopt(self.connection.createDataChannel(LABEL))
+            self.channel.adopt(self.connection.createDataChannel(self.channel.label))
 
 
 def _ice_servers(config: RtcConfig) -> list[RTCIceServer]:

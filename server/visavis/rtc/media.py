@@ -9,6 +9,7 @@ import av
 
 from ..config import CameraConfig, RtcConfig
 from .backend import Backend, BackendName
+from .channel import LABEL
 from .link import PeerHandler
 from .peer import OutgoingPeer, Peer
 from .stock import Stock
@@ -47,9 +48,12 @@ class Media:
         """The backend in use."""
         return self._opened.name
 
-    def peer(self, handler: PeerHandler) -> Peer:
-        """Make the answering side of a call; its `aclose` is due in any case."""
-        return Peer(self._rtc, self._camera, self._opened, handler)
+    def peer(self, handler: PeerHandler, label: str = LABEL) -> Peer:
+        """Make the answering side of a call; its `aclose` is due in any case.
+
+        `label` names the data channel that is spoken on if there are several, or opened if none is.
+        """
+        return Peer(self._rtc, self._camera, self._opened, handler, label)
 
     def caller(
         self,

@@ -23,9 +23,15 @@ class Peer:
     """The answering side of a call, made by `Media.peer`; `aclose` is due in any case."""
 
     def __init__(
-        self, config: RtcConfig, camera: CameraConfig, backend: Backend, handler: PeerHandler
+        self,
+        config: RtcConfig,
+        camera: CameraConfig,
+        backend: Backend,
+        handler: PeerHandler,
+        label: str = LABEL,
     ) -> None:
-        self._link = Link(config, camera, backend, handler)
+        """`label` names the data channel that is spoken on if there are several, or opened if none is."""
+        self._link = Link(config, camera, backend, handler, label)
         self._offer: sdp.Offer | None = None
         "The one that was answered last."
 
@@ -114,7 +120,7 @@ class OutgoingPeer:
         _prefer(self._audio, "opus")
         if next_picture is not None:
             link.connection.addTransceiver(PictureTrack(next_picture, fps), "sendonly")
-        link.channel.adopt(link.connection.createDataChannel(LABEL))
+        link.channel.adopt(link.connection.createDataChannel(link.channel.label))
 
     async def offer(self) -> str:
         """Give the offer, its candidates gathered."""

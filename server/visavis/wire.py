@@ -1,0 +1,50 @@
+"""What a call and its client speak: the seam between a session and a protocol. Sans-I/O."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from . import events as ev
+from .config import SessionConfig
+from .errors import VisavisError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one message of a client's comes to; nothing at all, for a sign of life."""
+
+    events: tuple[ev.ClientEvent, ...] = ()
+    "For the conversation, in this order; one that it refuses ends them."
+    replies: tuple[str, ...] = ()
+    "Messages of the wire's own, sent before anything that comes of the events."
+
+
+class Wire(Protocol):
+    """The protocol of one call, whatever carries its messages."""
+
+    @property
+    def label(self) -> str:
+        """Name of the data channel that clients of this protocol open."""
+        ...
+
+    def encode(self, event: ev.ServerEvent) -> list[str]:
+        """Return the messages that tell one event, in the order to send them."""
+        ...
+
+    def encode_error(self, error: VisavisError, *, echo: bool = True) -> str:
+        """Return the message that tells an error.
+
+        `echo` is False for one that has nothing to do with the message decoded last.
+        """
+        ...
+
+    def decode(self, message: str, session: SessionConfig) -> Asked:
+        """Return what a client's message asks for; `session` is what its changes are laid over.
+
+        Raises ClientEventError for whatever is wrong with it, and nothing else.
+        """
+        ...
+
+
+MakeWire = Callable[[str], Wire]
+"Makes the wire of a call, given its id."
