@@ -561,7 +561,7 @@ def create_response(**response: object) -> dict[str, Any]:
         ({"type": "conversation.item.retrieve", "item_id": "\ud800"}, "invalid_value", "item_id"),
         ({"type": "conversation.item.create"}, "missing_required_parameter", "item"),
         ({"type": "conversation.item.create", "item": []}, "invalid_type", "item"),
-        (create_item(type="function_call_output"), "unsupported_item", "item.type"),
+        (create_item(type="mcp_approval_response"), "unsupported_item", "item.type"),
         (create_item(role="tool"), "invalid_value", "item.role"),
         (create_item(content=[]), "invalid_value", "item.content"),
         (create_item(content=[{"type": "input_image"}]), "unsupported_content", "item.content[0].type"),

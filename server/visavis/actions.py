@@ -57,6 +57,17 @@ class JudgeTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class RunTool:
+    """Run a function of the server's own: what it gives, or why not, comes back as `events.CreateResult`."""
+
+    response_id: int
+    call_id: str
+    name: str
+    arguments: str
+    "JSON, as the model wrote it."
+
+
+@dataclass(frozen=True, slots=True)
 class WantVideo:
     """So many pictures a second are worth having from now on; 0: none."""
 
@@ -91,6 +102,7 @@ Action = (
     | StopAhead
     | HearAside
     | JudgeTurn
+    | RunTool
     | WantVideo
     | HangUp
     | Notify

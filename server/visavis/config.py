@@ -5,6 +5,8 @@ a secret: no error and no log shows its value.
 """
 
 import ipaddress
+import json
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -47,6 +49,42 @@ class TurnDetection:
 
 
 @dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call."""
+
+    name: str
+    "Letters, digits, underscores and hyphens, 64 at most."
+    description: str = ""
+    "What it is for, in words for the model."
+    parameters: str = "{}"
+    "JSON Schema of the arguments, an object, as JSON."
+
+    def __post_init__(self) -> None:
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name) is None:
+            raise ConfigError(
+                f"{self.name!r} names no function: use up to 64 letters, digits, underscores and hyphens."
+            )
+        try:
+            schema = json.loads(self.parameters)
+        except ValueError as error:
+            raise ConfigError(f"The parameters of the function {self.name} are no JSON: {error}.") from error
+        if not isinstance(schema, dict):
+            raise ConfigError(f"The parameters of the function {self.name} must be a JSON object.")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether functions are called: as the model likes, never, one at least, or the one named."""
+
+    mode: Literal["auto", "none", "required", "function"] = "auto"
+    name: str | None = None
+    "Of `function`."
+
+
+AUTO = ToolChoice()
+
+
+@dataclass(frozen=True, slots=True)
 class SessionConfig:
     """What a client may change during a call (`session.update`)."""
 
@@ -65,6 +103,9 @@ class SessionConfig:
     transcribe: bool = True
     temperature: float | None = None
     max_output_tokens: int | None = None
+    tools: tuple[Tool, ...] = ()
+    "Functions that the client runs when the model calls them."
+    tool_choice: ToolChoice = AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +433,18 @@ class AheadConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionsConfig:
+    """Functions that the server runs itself when the model calls them."""
+
+    max_rounds: int = 8
+    "Answers in a row that call some without a word of the user; the next one must do without."
+
+    def __post_init__(self) -> None:
+        if self.max_rounds < 1:
+            raise ConfigError("conversation.functions.max_rounds must be 1 or more.")
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationConfig:
     session: SessionConfig = field(default_factory=SessionConfig)
     vad: VadConfig = field(default_factory=VadConfig)
@@ -409,6 +462,7 @@ class ConversationConfig:
     greeting: GreetingConfig = field(default_factory=GreetingConfig)
     idle: IdleConfig = field(default_factory=IdleConfig)
     waiting: WaitingConfig = field(default_factory=WaitingConfig)
+    functions: FunctionsConfig = field(default_factory=FunctionsConfig)
 
 
 @dataclass(frozen=True, slots=True)

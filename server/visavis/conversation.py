@@ -16,10 +16,10 @@ from .actions import Action, HangUp
 from .audio import RATE, Pcm
 from .config import ConversationConfig, SessionConfig
 from .ear import Ear
-from .engine import Delta
+from .engine import Delta, Tool
 from .errors import ClientEventError, EngineError
 from .frames import Frame, Source
-from .history import History, Item
+from .history import CallContent, History, Item
 from .lines import NO_LINES, Lines
 from .listener import Listener, ms
 from .outbox import Outbox
@@ -39,8 +39,9 @@ class Conversation:
     """One call's talk.
 
     `ear` tells what there is in a block of sound; `lines` is what the assistant has to say of itself, nothing
-    by default; `past` is what was said in a call that this one goes on from. Client events that cannot be
-    obeyed raise ClientEventError and change nothing; nothing else raises.
+    by default; `past` is what was said in a call that this one goes on from; `server_tools` are functions
+    that whoever drives it runs (`actions.RunTool`), of which engines are told besides the client's. Client
+    events that cannot be obeyed raise ClientEventError and change nothing; nothing else raises.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Conversation:
         call_id: str,
         lines: Lines = NO_LINES,
         past: Sequence[Item] = (),
+        server_tools: tuple[Tool, ...] = (),
     ) -> None:
         self.history = History(config.history, call_id)
         for item in past:
@@ -59,7 +61,9 @@ class Conversation:
         self._outbox = Outbox()
         self._transcripts = Transcripts(self.history, self._outbox, config.watchdog.transcript_s)
         self._transcripts.told = config.session.transcribe
-        self._speaker = Speaker(config, call_id, self.history, self._transcripts, self._outbox, lines)
+        self._speaker = Speaker(
+            config, call_id, self.history, self._transcripts, self._outbox, lines, server_tools
+        )
         self._listener = Listener(
             config, call_id, ear, self.history, self._transcripts, self._outbox, self._speaker
         )
@@ -105,7 +109,7 @@ class Conversation:
         """Take the next block of the microphone, in order and without gaps."""
         self._listener.receive_audio(pcm, now, keep_from=self._lull.start)
         self._mind_silence(len(pcm), now)
-        self._note_acts(now)
+        self._settle(now)
 
     def wants_frame(self, at: int, source: Source = "camera") -> bool:
         """Tell whether the picture at this position should be converted and given."""
@@ -119,7 +123,7 @@ class Conversation:
         self._speaker.receive_delta(response_id, delta, now)
         if self._speaker.draft is not None:
             self._listener.receive_draft(self._speaker.draft)
-        self._note_acts(now)
+        self._settle(now)
 
     def receive_failure(self, response_id: int, error: EngineError, now: float) -> bool:
         """End a response that the engine broke off; tell whether it was awaited.
@@ -127,13 +131,13 @@ class Conversation:
         What is buffered of it still plays, then the apology.
         """
         awaited = self._speaker.receive_failure(response_id, error, now)
-        self._note_acts(now)
+        self._settle(now)
         return awaited
 
     def receive_text(self, end: int, text: str, now: float) -> None:
         """Take what a recogniser made of what `HearAside` asked for."""
         self._listener.receive_text(end, text, now)
-        self._note_acts(now)
+        self._settle(now)
 
     def receive_verdict(self, end: int, verdict: float, now: float) -> None:
         """Take what a model said of what `JudgeTurn` asked for, 0 to 1."""
@@ -147,6 +151,10 @@ class Conversation:
                 self._update_session(event)
             case ev.CreateItem():
                 self._create_item(event, now)
+            case ev.CreateCall():
+                self._create_call(event, now)
+            case ev.CreateResult():
+                self._create_result(event, now)
             case ev.RetrieveItem():
                 self._outbox.notify(ev.ItemRetrieved(self._known_item(event.item_id)))
             case ev.CommitAudio():
@@ -162,13 +170,13 @@ class Conversation:
             case _:  # pragma: no cover
                 assert_never(event)
         self._user_acts(now)
-        self._note_acts(now)
+        self._settle(now)
 
     def pull_audio(self, samples: int, now: float) -> Pcm:
         """Return the next block for the caller, always full; what is handed out counts as heard."""
         pcm = self._speaker.pull_audio(samples, now, hushed=self._listener.probably_speaking)
         self._listener.play(pcm)
-        self._note_acts(now)
+        self._settle(now)
         return pcm
 
     def handle_timeout(self, now: float) -> None:
@@ -177,7 +185,7 @@ class Conversation:
         self._transcripts.handle_timeout(now)
         self._mind_idleness(now)
         self._speaker.handle_timeout(now)
-        self._note_acts(now)
+        self._settle(now)
 
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` is next due, or None if nothing is waited for."""
@@ -199,6 +207,48 @@ class Conversation:
         self._outbox.notify(ev.SessionUpdated(self.session))
 
     def _create_item(self, event: ev.CreateItem, now: float) -> None:
+        item_id = self._place(event)
+        self._speaker.drop_draft(now)
+        frames: tuple[Frame, ...] = ()
+        if event.role == "user":
+            frames = self._listener.look()
+            self._speaker.newest_item = item_id
+            self._speaker.heed_user()
+        previous = self.history.append_text(item_id, event.role, event.text, frames, event.previous_item_id)
+        self._outbox.notify_item(self.history.item(item_id), previous)
+
+    def _create_call(self, event: ev.CreateCall, now: float) -> None:
+        if event.call_id is not None and self.history.find_call(event.call_id) is not None:
+            raise ClientEventError(
+                f"There is a call {event.call_id!r} already.", code="call_exists", param="item.call_id"
+            )
+        item_id = self._place(event)
+        self._speaker.drop_draft(now)
+        call_id = self.history.new_call_id(event.call_id or "")
+        call = CallContent(call_id, event.name, event.arguments)
+        previous = self.history.append_call(item_id, call, event.previous_item_id)
+        self._outbox.notify_item(self.history.item(item_id), previous)
+
+    def _create_result(self, event: ev.CreateResult, now: float) -> None:
+        if self._speaker.receive_result(event.call_id, event.output, now):
+            return
+        if self.history.find_call(event.call_id) is None:
+            raise ClientEventError(
+                f"There is no call {event.call_id!r}.", code="call_not_found", param="item.call_id"
+            )
+        if self.history.has_result(event.call_id):
+            raise ClientEventError(
+                f"The call {event.call_id!r} has a result already.",
+                code="result_exists",
+                param="item.call_id",
+            )
+        item_id = self._place(event)
+        self._speaker.drop_draft(now)
+        previous = self.history.append_result(item_id, event.call_id, event.output, event.previous_item_id)
+        self._outbox.notify_item(self.history.item(item_id), previous)
+
+    def _place(self, event: ev.CreateItem | ev.CreateCall | ev.CreateResult) -> str:
+        """Return the id of an item to be; its place is known, too."""
         item_id = event.item_id or self.history.new_item_id()
         if item_id == self._listener.speech_item or self.history.get(item_id) is not None:
             raise ClientEventError(
@@ -206,13 +256,7 @@ class Conversation:
             )
         if event.previous_item_id not in (None, "root"):
             self._known_item(event.previous_item_id, "previous_item_id")
-        self._speaker.drop_draft(now)
-        frames: tuple[Frame, ...] = ()
-        if event.role == "user":
-            frames = self._listener.look()
-            self._speaker.newest_item = item_id
-        previous = self.history.append_text(item_id, event.role, event.text, frames, event.previous_item_id)
-        self._outbox.notify_item(self.history.item(item_id), previous)
+        return item_id
 
     def _commit_audio(self, now: float) -> None:
         buffered = self._listener.buffered
@@ -258,6 +302,12 @@ class Conversation:
         self._lull.answer()
         self._idle.act(now)
 
+    def _settle(self, now: float) -> None:
+        """Follow from what has just come: results are answered, and the call is no longer idle."""
+        if not self._listener.speaking:
+            self._speaker.follow_up(now)
+        self._note_acts(now)
+
     def _note_acts(self, now: float) -> None:
         """Count the call's idle time from speech that was confirmed, and from the end of an answer."""
         if self._listener.user_spoke:
@@ -275,7 +325,8 @@ class Conversation:
         timeout_ms = None
         if detection is not None and detection.create_response:
             timeout_ms = detection.idle_timeout_ms
-        free = speaker.has_answered and speaker.floor is Floor.IDLE and not self._listener.speaking
+        free = speaker.has_answered and speaker.floor is Floor.IDLE and not speaker.busy
+        free = free and not self._listener.speaking
         start = self._lull.receive(position - samples, position, free=free, timeout_ms=timeout_ms)
         if start is None:
             return

@@ -9,7 +9,7 @@ from typing import Literal
 
 from .audio import Pcm
 from .config import SessionConfig
-from .engine import Routed
+from .engine import Routed, Tool, ToolChoice
 from .history import Item
 
 Modalities = tuple[Literal["audio", "text"], ...]
@@ -29,6 +29,32 @@ class CreateItem:
 
     role: Literal["system", "user", "assistant"]
     text: str
+    item_id: str | None = None
+    previous_item_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCall:
+    """Put a call of a function, made at another time, into the history. Raises ClientEventError, as above,
+    and for a known call."""
+
+    name: str
+    arguments: str
+    "JSON."
+    call_id: str | None = None
+    item_id: str | None = None
+    previous_item_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateResult:
+    """What a call of a function gave. Raises ClientEventError for an unknown call and one that has a result.
+
+    So come the results of the server's own functions, too.
+    """
+
+    call_id: str
+    output: str
     item_id: str | None = None
     previous_item_id: str | None = None
 
@@ -55,6 +81,9 @@ class CreateResponse:
     output_modalities: Modalities | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
+    tools: tuple[Tool, ...] | None = None
+    "In place of the session's; those of the server are offered besides."
+    tool_choice: ToolChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +110,6 @@ class AppendAudio:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateResult:
-    """What a call of a function gave. Raises ClientEventError for a call that is not known."""
-
-    call_id: str
-    output: str
-    item_id: str | None = None
-    previous_item_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DeleteItem:
     item_id: str
 
@@ -106,6 +125,8 @@ class TruncateItem:
 ClientEvent = (
     UpdateSession
     | CreateItem
+    | CreateCall
+    | CreateResult
     | RetrieveItem
     | CommitAudio
     | ClearAudio
@@ -262,7 +283,10 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True)
 class CallBegan:
-    """The model calls a function; it is an item of its own. `CallEnded` follows, once."""
+    """The model has called a function; the call is an item of its own. `CallEnded` follows, once.
+
+    Calls are told once all of the response is there: of one that was broken off there are none.
+    """
 
     response_id: int
     item: Item
@@ -285,6 +309,16 @@ class CallArguments:
 @dataclass(frozen=True, slots=True)
 class CallEnded:
     """The arguments are whole."""
+
+    response_id: int
+    item: Item
+    previous_item_id: str | None
+    output_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswered:
+    """A function of the server's own has given its result, which is in the item of its call."""
 
     response_id: int
     item: Item
@@ -319,6 +353,8 @@ class ResponseDone:
     "Of `failed`."
     item: Item | None = None
     "The reply, if there was one."
+    calls: tuple[Item, ...] = ()
+    "Functions that it called, in order."
     output_modalities: Modalities = ("audio",)
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -413,6 +449,10 @@ ServerEvent = (
     | ReplyBegan
     | ReplyText
     | ReplyEnded
+    | CallBegan
+    | CallArguments
+    | CallEnded
+    | CallAnswered
     | ResponseDone
     | PlayoutStarted
     | PlayoutStopped

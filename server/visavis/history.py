@@ -11,12 +11,13 @@ from typing import Literal
 
 from .audio import RATE, Pcm
 from .config import HistoryConfig
-from .engine import AudioPart, FramesPart, Message, Part, TextPart
+from .dialogue import Dialogue
+from .engine import AudioPart, CallPart, FramesPart, Message, Part, TextPart
 from .frames import Frame, Source, spread
 from .spoken import SpokenText
 from .tokens import FPS, video_tokens
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 Status = Literal["in_progress", "completed", "incomplete"]
 
 _KEEP = 0.6
@@ -27,6 +28,12 @@ _SIGHT = 0.5
 
 _INAUDIBLE = "(inaudible)"
 "Stands for a turn whose sound is gone and that was not understood."
+
+_RESULT = 0.25
+"Share of the budget that what one function gave may take; the rest of it is left out."
+
+_NO_RESULT = "(No result yet.)"
+"Stands for what a function has not given: an engine that knew of no call would make it again."
 
 _MAX_CHARACTERS = 1_000_000
 _ITEM_CHARACTERS = 1_000
@@ -84,23 +91,25 @@ class FramesContent:
 
 @dataclass(frozen=True, slots=True)
 class CallContent:
-    """A function that the assistant called: the only content of its item."""
+    """A function that the assistant called: the only content of its item, but for its result if it is own."""
 
     call_id: str
     name: str
     arguments: str
     "JSON, as the model wrote it."
+    own: bool = False
+    "The server's: no client runs it, and what it gives becomes part of this item."
 
 
 @dataclass(frozen=True, slots=True)
 class ResultContent:
-    """What a call gave: the only content of its item, whose role is `tool`."""
+    """What a call gave: the only content of an item of role `tool`, or the second of an own call's."""
 
     call_id: str
     output: str
 
 
-Content = TextContent | AudioContent | SpokenContent | FramesContent
+Content = TextContent | AudioContent | SpokenContent | FramesContent | CallContent | ResultContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,16 @@ class Item:
     role: Role
     content: tuple[Content, ...]
     status: Status = "completed"
+
+    @property
+    def call(self) -> CallContent | None:
+        """The function that it calls."""
+        return next((content for content in self.content if isinstance(content, CallContent)), None)
+
+    @property
+    def result(self) -> ResultContent | None:
+        """What a call gave."""
+        return next((content for content in self.content if isinstance(content, ResultContent)), None)
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +146,8 @@ class _Entry:
     "The engine said all it had to say."
     engine_said: int | None = None
     "Characters of a reply that are the engine's; what follows is ours. None: all are."
+    response_id: int = 0
+    "Of a call: which response made it. 0 is unknown."
 
 
 class History:
@@ -186,12 +207,13 @@ class History:
     def joined_before(self, item_id: str) -> list[str]:
         """Return the ids of the user items right before this one, which `messages` joins with it."""
         ids: list[str] = []
+        exchanges = self._exchanges()
         for entry in self._entries:
             if entry.item.id == item_id:
                 break
             if entry.item.role == "user":
                 ids.append(entry.item.id)
-            elif self._parts(entry):
+            elif entry.item.id in exchanges or self._parts(entry):
                 ids.clear()
         return ids
 
@@ -214,6 +236,57 @@ class History:
     ) -> str | None:
         """Add a written message and what was seen with it, as `add` does."""
         return self.add(Item(item_id, role, _contents(TextContent(text), frames)), previous_item_id)
+
+    def append_call(
+        self,
+        item_id: str,
+        call: CallContent,
+        previous_item_id: str | None = None,
+        response_id: int = 0,
+    ) -> str | None:
+        """Add a call that the assistant makes, as `add` does. `response_id` is the same for parallel ones."""
+        self._insert(Item(item_id, "assistant", (call,)), previous_item_id).response_id = response_id
+        return self.previous_id(item_id)
+
+    def append_result(
+        self, item_id: str, call_id: str, output: str, previous_item_id: str | None = None
+    ) -> str | None:
+        """Add what a call of the client's gave, as `add` does."""
+        return self.add(Item(item_id, "tool", (ResultContent(call_id, output),)), previous_item_id)
+
+    def answer(self, item_id: str, output: str) -> str | None:
+        """Put into an own call's item what the call gave; return the id before it.
+
+        The item moves behind what was said meanwhile: the result is news to whoever is asked next.
+        """
+        entry = self._find(item_id)
+        assert entry is not None
+        assert entry.item.call is not None
+        result = ResultContent(entry.item.call.call_id, output)
+        entry.item = replace(entry.item, content=(entry.item.call, result))
+        later = self._entries[self._entries.index(entry) + 1 :]
+        if any(other.item.call is None for other in later):
+            self._entries.remove(entry)
+            self._entries.append(entry)
+        return self.previous_id(item_id)
+
+    def find_call(self, call_id: str) -> Item | None:
+        """Return the item of a call."""
+        items = (entry.item for entry in self._entries)
+        return next((item for item in items if item.call is not None and item.call.call_id == call_id), None)
+
+    def has_result(self, call_id: str) -> bool:
+        """Tell whether a call has given something."""
+        results = (entry.item.result for entry in self._entries)
+        return any(result is not None and result.call_id == call_id for result in results)
+
+    def new_call_id(self, wanted: str = "") -> str:
+        """Return the id that an engine gave to a call, or another if it gave none, or the same twice."""
+        call_id = wanted
+        while not call_id or self.find_call(call_id) is not None:
+            self._named += 1
+            call_id = f"call_{self._call_id}_{self._named}"
+        return call_id
 
     def append_user_turn(
         self,
@@ -354,19 +427,41 @@ class History:
         are no longer among the newest. When it does not, media and then turns go, oldest first and for
         good, until 60 % of the budget is used. The instructions, the newest user message with its media
         and what follows it always stay; if deletions made an old turn the newest, it comes back as text.
-        Neighbours of one role become one message.
+        Neighbours of one role become one message. A call and its result go and stay together.
         """
         self._make_room(self._config.budget - (_text_tokens(instructions) if instructions else 0))
-        messages = [Message("system", (TextPart(instructions),))] if instructions else []
+        dialogue = Dialogue(instructions)
+        exchanges = self._exchanges()
         for entry in self._entries:
-            parts = () if entry.dropped else self._parts(entry)
-            if not parts:
+            if entry.item.call is not None:
+                dialogue.begin_call(entry.response_id)
+            if entry.dropped:
                 continue
-            if messages and messages[-1].role == entry.item.role:
-                messages[-1] = replace(messages[-1], parts=messages[-1].parts + parts)
-            else:
-                messages.append(Message(entry.item.role, parts))
-        return tuple(messages)
+            if (exchange := exchanges.get(entry.item.id)) is not None:
+                dialogue.add_call(*exchange)
+            elif parts := self._parts(entry):
+                dialogue.add(Message(entry.item.role, parts))
+        return dialogue.messages()
+
+    def _exchanges(self) -> dict[str, tuple[CallPart, str, int]]:
+        """Return the calls and what each gave, by the item at whose place engines are sent both.
+
+        That is the result's: what was said before it was said without knowing it, and the beginning of what
+        engines were sent before stays as it was. A call that has no result stands at its own place, with a
+        note; a result whose call was deleted stands nowhere.
+        """
+        results = {
+            result.call_id: (entry.item.id, result.output)
+            for entry in self._entries
+            if (result := entry.item.result) is not None
+        }
+        exchanges = {}
+        for entry in self._entries:
+            if (call := entry.item.call) is not None:
+                place, output = results.get(call.call_id, (entry.item.id, _NO_RESULT))
+                part = CallPart(call.call_id, call.name, call.arguments)
+                exchanges[place] = (part, _cut(output, self._room_for_result), entry.response_id)
+        return exchanges
 
     def _make_room(self, room: int) -> None:
         users = [i for i, entry in enumerate(self._entries) if entry.item.role == "user"]
@@ -383,7 +478,7 @@ class History:
         used = sum(costs)
         start = 0
         if used > room:
-            while start < newest and (used > target or entries[start].item.role == "assistant"):
+            while start < newest and (used > target or entries[start].item.role in ("assistant", "tool")):
                 used -= costs[start]
                 entries[start].dropped = True
                 entries[start].item = _without_media(entries[start].item)
@@ -410,6 +505,8 @@ class History:
                     sight.append(FramesPart(frames, f"{name}-frames"))
                 case AudioContent(pcm) if pcm is not None:
                     rest.append(AudioPart(pcm, f"{name}-audio", content.at, content.cuts if seen else ()))
+                case CallContent() | ResultContent():
+                    pass  # see `_exchanges`
                 case _ if text := _text(content)[: entry.engine_said].strip():
                     rest.append(TextPart(text))
         return (*sight, *rest, *screen)  # what the camera saw stands before what was said, as one clip
@@ -447,6 +544,8 @@ class History:
                     tokens += math.ceil(len(pcm) / RATE * _AUDIO_TOKENS_PER_S)
                 case FramesContent(frames):
                     tokens += self._sight_tokens(frames)
+                case ResultContent(_, output):
+                    tokens += min(self._room_for_result, _text_tokens(output))
                 case _:
                     tokens += _text_tokens(_text(content))
         return tokens
@@ -464,6 +563,10 @@ class History:
     @property
     def _room_for_sight(self) -> int:
         return int(_SIGHT * self._config.budget)
+
+    @property
+    def _room_for_result(self) -> int:
+        return int(_RESULT * self._config.budget)
 
     def _find(self, item_id: str) -> _Entry | None:
         return next((entry for entry in self._entries if entry.item.id == item_id), None)
@@ -547,12 +650,24 @@ def _text(content: Content) -> str:
             return text
         case AudioContent(_, transcript):
             return transcript if transcript and transcript.strip() else _INAUDIBLE
+        case CallContent(_, name, arguments):
+            return f"{name} {arguments}"
+        case ResultContent(_, output):
+            return output
         case _:
             return ""
 
 
 def _text_tokens(text: str) -> int:
     return math.ceil(len(text.encode(errors="surrogatepass")) / _BYTES_PER_TOKEN)
+
+
+def _cut(text: str, tokens: int) -> str:
+    """Return the beginning of a text that costs no more than so many tokens."""
+    if _text_tokens(text) <= tokens:
+        return text
+    room = int(tokens * _BYTES_PER_TOKEN)
+    return f"{text.encode(errors='replace')[:room].decode(errors='ignore')} …"
 
 
 def _samples(item: Item) -> int:
@@ -585,6 +700,8 @@ def _without_needless_sound(content: Content) -> Content:
 
 
 def _is_said(content: Content) -> bool:
+    if isinstance(content, CallContent):
+        return not content.own  # what runs one's own ends with the call
     return isinstance(content, AudioContent) or bool(_text(content).strip())
 
 

@@ -325,6 +325,7 @@ class Listener:
             item_id, turn.pcm, turn.frames, at=turn.at, cuts=turn.cuts, serial=turn.serial
         )
         self._speaker.newest_item = item_id
+        self._speaker.heed_user()
         self._transcripts.expect(item_id, now)
         self._outbox.notify(ev.TurnCommitted(item_id, previous))
         self._outbox.notify_item(self._history.item(item_id), previous)
@@ -484,7 +485,15 @@ class Listener:
         if turn is None:
             return
         messages = self._recorder.messages(turn, self._speaker.session.instructions)
-        request = Request(self._call_id, messages, speak=False, max_tokens=1, ahead=True)
+        request = Request(
+            self._call_id,
+            messages,
+            speak=False,
+            max_tokens=1,
+            ahead=True,
+            tools=self._speaker.tools,
+            tool_choice=self._speaker.tool_choice,
+        )
         self._outbox.put(SendAhead(request, replaces=clip is not None))
 
     def _stop_ahead(self) -> None:

@@ -57,7 +57,7 @@ TURN_TAKING = Counter(
     "their end, and answers that failed and were apologised for.",
     ("what",),
 )
-COUNTED = frozenset({"draft_used", "draft_wasted", "barge_in", "aside", "reopened", "apology"})
+COUNTED = frozenset({"draft_used", "draft_wasted", "barge_in", "aside", "reopened", "apology", "called"})
 "Marks of a conversation that are counted there."
 UNDERRUNS = Counter("visavis_playout_underruns", "Holes within answers, since sound came too late.")
 

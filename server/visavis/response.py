@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from .config import WatchdogConfig
-from .engine import Routed, Usage
+from .engine import Routed, ToolCall, Usage
 from .errors import EngineError
-from .events import Modalities, ResponseDone, ResponseReason, ResponseStatus, TurnTimings
+from .events import CreateResponse, Modalities, ResponseDone, ResponseReason, ResponseStatus, TurnTimings
 from .history import Item
 
 
@@ -26,6 +26,15 @@ class Response:
     modalities: Modalities
     started_at: float
     last_delta_at: float
+    create: CreateResponse = field(default_factory=CreateResponse)
+    "As it was asked for."
+    rounds: int = 0
+    "How many there were before it without a word of the user, each of which called a function."
+    client_tools: frozenset[str] = frozenset()
+    "Names of the functions offered that are the client's."
+    may_call: bool = False
+    calls: list[ToolCall] = field(default_factory=list)
+    "What it has called: made items of once all of it is there."
     own: bool = False
     "One of our own lines, said without an engine."
     interruptible: bool = True
@@ -77,6 +86,7 @@ class Response:
         reason: ResponseReason | None,
         error: EngineError | None,
         item: Item | None,
+        calls: tuple[Item, ...] = (),
     ) -> ResponseDone:
         return ResponseDone(
             self.id,
@@ -85,6 +95,7 @@ class Response:
             error_code=error.code if error else None,
             error_message=str(error) if error else None,
             item=item,
+            calls=calls,
             output_modalities=self.modalities,
             input_tokens=self.usage.input_tokens if self.usage else None,
             output_tokens=self.usage.output_tokens if self.usage else None,

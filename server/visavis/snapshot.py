@@ -12,9 +12,17 @@ from typing import Any
 import numpy as np
 
 from .audio import Pcm
-from .config import SessionConfig, TurnDetection
+from .config import SessionConfig, Tool, ToolChoice, TurnDetection
 from .errors import ConfigError, VisavisError
-from .history import AudioContent, Content, Item, SpokenContent, TextContent
+from .history import (
+    AudioContent,
+    CallContent,
+    Content,
+    Item,
+    ResultContent,
+    SpokenContent,
+    TextContent,
+)
 
 _FORMAT = 2
 "Of the bytes; those of another are not read."
@@ -100,6 +108,10 @@ def _content_body(content: Content, sounds: list[Pcm]) -> dict[str, Any]:
                 sounds.append(pcm)
                 samples = len(pcm)
             return {"kind": "audio", "transcript": transcript, "samples": samples}
+        case CallContent(call_id, name, arguments, own):
+            return {"kind": "call", "call_id": call_id, "name": name, "arguments": arguments, "own": own}
+        case ResultContent(call_id, output):
+            return {"kind": "result", "call_id": call_id, "output": output}
         case _:
             raise TypeError("pictures are not kept")
 
@@ -113,6 +125,16 @@ def _content(body: dict[str, Any], sounds: BytesIO) -> Content:
             return SpokenContent(transcript)
         case {"kind": "audio", "transcript": None | str() as transcript, "samples": None | int() as samples}:
             return AudioContent(None if samples is None else _pcm(sounds, samples), transcript)
+        case {
+            "kind": "call",
+            "call_id": str(call_id),
+            "name": str(name),
+            "arguments": str(arguments),
+            "own": bool(own),
+        }:
+            return CallContent(call_id, name, arguments, own)
+        case {"kind": "result", "call_id": str(call_id), "output": str(output)}:
+            return ResultContent(call_id, output)
         case _:
             raise ValueError("an item has content of an unknown kind")
 
@@ -131,6 +153,10 @@ def _session(body: dict[str, Any]) -> SessionConfig:
     if detection is not None:
         names = {field.name for field in fields(TurnDetection)}
         known["turn_detection"] = TurnDetection(**{k: v for k, v in detection.items() if k in names})
+    if "tools" in known:
+        known["tools"] = tuple(Tool(**tool) for tool in known["tools"])
+    if "tool_choice" in known:
+        known["tool_choice"] = ToolChoice(**known["tool_choice"])
     if "output_modalities" in known:
         known["output_modalities"] = tuple(known["output_modalities"])
     return SessionConfig(**known)

@@ -25,11 +25,14 @@ from .engine import (
     TextDelta,
     TextPart,
     ThinkingDelta,
+    Tool,
     ToolCall,
+    ToolChoice,
     TranscriptDelta,
     Usage,
 )
 from .errors import EngineError, EngineLost, EngineRefused
+from .functions import Functions
 from .history import History, Item
 from .lines import Line, Lines
 from .outbox import Outbox
@@ -64,6 +67,7 @@ class Speaker:
         transcripts: Transcripts,
         outbox: Outbox,
         lines: Lines,
+        server_tools: tuple[Tool, ...] = (),
     ) -> None:
         self.session = config.session
         self.floor = Floor.IDLE
@@ -84,6 +88,7 @@ class Speaker:
         self._playout = Playout(config.playout)
         self._waiting = Waiting(config.waiting, EMPTY if lines.waiting is None else lines.waiting.pcm)
         self._budget = Budget(config.speculation)
+        self._functions = Functions(config.functions, server_tools, history, outbox)
         self._wanted: ev.CreateResponse | None = None
         "A response asked for while another was live."
         self._responses = 0
@@ -115,13 +120,22 @@ class Speaker:
 
     @property
     def busy(self) -> bool:
-        """Whether the user is being answered: lines of our own are no answer."""
-        return self.response is not None and not self.response.own
+        """Whether the user is being answered, or a function is run for it: lines of our own are no answer."""
+        return (self.response is not None and not self.response.own) or self._functions.running
 
     @property
     def has_answered(self) -> bool:
         """Whether anybody was ever answered, or greeted."""
         return self._has_answered
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What functions the engine is told of with the next turn."""
+        return self._functions.offered(self.session.tools)
+
+    @property
+    def tool_choice(self) -> ToolChoice:
+        return self._functions.choice(ev.CreateResponse(), self.session, 0)
 
     # Asking.
 
@@ -132,20 +146,39 @@ class Speaker:
         *,
         spoken_until: float | None = None,
         prompt: str = "",
+        rounds: int = 0,
     ) -> None:
         """Ask the engine for a response, or remember to once the floor is free.
 
         `prompt` is for the engine alone, after what the user said. `spoken_until` is when the user fell
-        silent, for the timings.
+        silent, for the timings. `rounds` is how many there were before it that called functions.
         """
         if self.response is not None:
             self._wanted = create
             return
-        response = self._next_response(create, now, self.newest_item, spoken_until)
+        self._functions.due = None
+        response = self._next_response(create, now, self.newest_item, spoken_until, rounds=rounds)
         messages = self._messages(create)
         if prompt:
             messages = (*messages[:-1], replace(messages[-1], parts=(*messages[-1].parts, TextPart(prompt))))
-        self._outbox.put(StartResponse(response.id, self._request(create, messages)))
+        self._outbox.put(StartResponse(response.id, self._request(create, messages, rounds=rounds)))
+
+    def follow_up(self, now: float) -> None:
+        """Ask for what the results of our own functions ask for. The user must not be speaking."""
+        due = self._functions.due
+        if due is not None and self.response is None:
+            self.respond(due.create, now, rounds=due.rounds)
+
+    def heed_user(self) -> None:
+        """The user has said something: results that nobody has asked about will be in the answer to that."""
+        self._functions.due = None
+
+    def receive_result(self, call_id: str, output: str, now: float) -> bool:
+        """Take what a function of the server's gave; False if the call is none that is running."""
+        if not self._functions.receive_result(call_id, output):
+            return False
+        self.drop_draft(now)  # whatever is said next is said knowing it
+        return True
 
     def ask_in_advance(self, turn: UserTurn, messages: tuple[Message, ...], now: float) -> None:
         """Ask for the answer to a turn that may be over. Only if `may_ask_in_advance`."""
@@ -163,6 +196,7 @@ class Speaker:
     def adopt(self, draft: Draft, now: float, spoken_until: float) -> None:
         """Give the floor to what was asked for in advance; what came of it so far is said now."""
         create = ev.CreateResponse()
+        self._functions.due = None
         response = self._next_response(create, now, self.newest_item, spoken_until, draft.response_id)
         self._messages(create)  # makes room in the history, as was made for the draft
         self._outbox.mark(response, "draft_used", now)
@@ -245,8 +279,11 @@ class Speaker:
                 self._end_generation(response, "incomplete", now, reason="content_filter")
             case Done():
                 self._end_generation(response, "completed", now)
-            case ToolCall():
-                logger.warning("%s: dropped a call of %r: no tools were offered", self._call_id, delta.name)
+            case ToolCall() if response.may_call:
+                self._end_thinking(response)
+                response.calls.append(delta)
+            case ToolCall(_, name):
+                logger.warning("%s: dropped a call of %r: none was asked for", self._call_id, name)
             case _:  # pragma: no cover
                 assert_never(delta)
 
@@ -359,13 +396,18 @@ class Speaker:
         answers: str | None = None,
         spoken_until: float | None = None,
         response_id: int | None = None,
+        rounds: int = 0,
     ) -> Response:
         """Give the floor to a new response."""
         if response_id is None:
             self._responses += 1
             response_id = self._responses
         modalities = create.output_modalities or self.session.output_modalities
-        response = self.response = Response(response_id, answers, modalities, now, now)
+        response = self.response = Response(response_id, answers, modalities, now, now, create, rounds)
+        client = self.session.tools if create.tools is None else create.tools
+        response.client_tools = frozenset(tool.name for tool in client)
+        choice = self._functions.choice(create, self.session, rounds)
+        response.may_call = choice.mode != "none" and bool(self._functions.offered(client))
         if spoken_until is not None:
             response.marks["speech_end"] = spoken_until
         self.owed = False
@@ -381,7 +423,12 @@ class Speaker:
         return self._history.messages(create.instructions or self.session.instructions)
 
     def _request(
-        self, create: ev.CreateResponse, messages: tuple[Message, ...], *, speculative: bool = False
+        self,
+        create: ev.CreateResponse,
+        messages: tuple[Message, ...],
+        *,
+        speculative: bool = False,
+        rounds: int = 0,
     ) -> Request:
         modalities = create.output_modalities or self.session.output_modalities
         return Request(
@@ -392,6 +439,8 @@ class Speaker:
             temperature=self.session.temperature if create.temperature is None else create.temperature,
             max_tokens=create.max_output_tokens or self.session.max_output_tokens,
             speculative=speculative,
+            tools=self._functions.offered(self.session.tools if create.tools is None else create.tools),
+            tool_choice=self._functions.choice(create, self.session, rounds),
         )
 
     def _generating(self, response_id: int) -> Response | None:
@@ -452,8 +501,10 @@ class Speaker:
             self._outbox.notify(ev.ReplyEnded(response.id, item, previous))
         if status in ("completed", "incomplete"):
             self._transcripts.miss(response.answers)
+        calls = self._functions.begin(response, now) if status == "completed" else ()
         self._outbox.mark(response, "done", now)
-        self._outbox.notify(response.done(status, reason, error, item))
+        self._outbox.notify(response.done(status, reason, error, item, calls))
+        self._functions.run(response, calls)
         self._playout.end()
         if not response.audio_seen:
             self._release_floor(now)

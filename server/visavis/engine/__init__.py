@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ..audio import Pcm
+from ..config import AUTO as AUTO
+from ..config import Tool as Tool
+from ..config import ToolChoice as ToolChoice
 from ..frames import Frame
 
 
@@ -64,28 +67,6 @@ class Message:
     @property
     def text(self) -> str:
         return " ".join(part.text for part in self.parts if isinstance(part, TextPart))
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A function that the model may call."""
-
-    name: str
-    description: str = ""
-    parameters: str = "{}"
-    "JSON Schema of the arguments, an object, as JSON."
-
-
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
-    """Whether functions are called: as the model likes, never, one at least, or the one named."""
-
-    mode: Literal["auto", "none", "required", "function"] = "auto"
-    name: str | None = None
-    "Of `function`."
-
-
-AUTO = ToolChoice()
 
 
 @dataclass(frozen=True, slots=True)

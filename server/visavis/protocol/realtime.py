@@ -13,11 +13,20 @@ from .. import events as ev
 from ..audio import RATE
 from ..config import SessionConfig
 from ..errors import ClientEventError, EngineError, VisavisError
-from ..history import AudioContent, FramesContent, Item, SpokenContent, TextContent
+from ..history import (
+    AudioContent,
+    CallContent,
+    FramesContent,
+    Item,
+    ResultContent,
+    SpokenContent,
+    TextContent,
+)
 from ..wire import Asked
 from .fields import Fields, optional, parse, text
 from .realtime_client import read_event
 from .realtime_session import session_object
+from .realtime_tools import call_events, call_object, result_object
 
 Body = dict[str, Any]
 
@@ -145,6 +154,8 @@ class RealtimeProtocol:
                 ev.ResponseCreated() | ev.ReplyBegan() | ev.ReplyText() | ev.ReplyEnded() | ev.ResponseDone()
             ):
                 yield from self._expand_response(event)
+            case ev.CallBegan() | ev.CallArguments() | ev.CallEnded() | ev.CallAnswered():
+                yield from call_events(event, self._response_id(event.response_id))
             case ev.ThinkingBegan(response_id):
                 yield {"type": "visavis.thinking_started", "response_id": self._response_id(response_id)}
             case ev.ThinkingEnded(response_id):
@@ -272,8 +283,8 @@ class RealtimeProtocol:
         if isinstance(event, ev.ResponseCreated):
             return body
         body["status"] = event.status
-        if event.item is not None:
-            body["output"] = [_item_object(event.item)]
+        reply = () if event.item is None else (event.item,)
+        body["output"] = [_item_object(item) for item in (*reply, *event.calls)]
         if event.status == "failed":
             error = {"type": "server_error", "code": event.error_code, "message": event.error_message}
             body["status_details"] = {"type": "failed", "error": error}
@@ -312,6 +323,10 @@ def _item_event(kind: str, item: Item, previous: str | None) -> Body:
 
 
 def _item_object(item: Item) -> Body:
+    if item.call is not None:
+        return call_object(item, item.call)
+    if item.result is not None:
+        return result_object(item, item.result)
     content: list[Body] = []
     for part in item.content:
         match part:
@@ -323,7 +338,7 @@ def _item_object(item: Item) -> Body:
                 content.append({"type": "input_audio", "transcript": part.transcript})
             case SpokenContent():
                 content.append({"type": "output_audio", "transcript": part.transcript})
-            case FramesContent():
+            case FramesContent() | CallContent() | ResultContent():
                 # Pictures are not told: an `input_image` without its data is invalid to stock clients.
                 pass
             case _:

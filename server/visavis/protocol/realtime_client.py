@@ -16,6 +16,7 @@ from .realtime_session import (
     read_token_limit,
     temperature,
 )
+from .realtime_tools import read_call, read_result, tool_choice, tools
 
 _MAX_PARTS = 64
 
@@ -66,9 +67,13 @@ def _read_response_id(key: str, value: Any, param: str) -> int:
     return int(found[1])
 
 
-def _read_item(fields: Fields) -> ev.CreateItem:
+def _read_item(fields: Fields) -> ev.CreateItem | ev.CreateCall | ev.CreateResult:
     item = fields.require("item", Fields)
     kind = item.read("type", text(MAX_ID), "message")
+    if kind == "function_call":
+        return read_call(fields, item)
+    if kind == "function_call_output":
+        return read_result(fields, item)
     if kind != "message":
         refuse(f"Items of type {shown(kind)} are not supported.", item.param("type"), "unsupported_item")
     role: Check[Any] = one_of("user", "assistant", "system")
@@ -107,6 +112,8 @@ def _read_response(response: Fields) -> ev.CreateResponse:
         output_modalities=modalities or None,
         max_output_tokens=read_token_limit(response, None),
         temperature=response.read("temperature", temperature, None),
+        tools=response.read("tools", tools, None),
+        tool_choice=response.read("tool_choice", tool_choice, None),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ..audio import RATE
 from ..config import SessionConfig, TurnDetection
 from .fields import Check, Fields, array, boolean, integer, number, one_of, optional, refuse_type, text
+from .realtime_tools import tool_choice, tool_choice_object, tool_objects, tools
 
 MAX_TEXT = 50_000
 "Characters of instructions or of one text message: what goes back to the client must fit in one message."
@@ -56,6 +57,8 @@ def merge_session(base: SessionConfig, changes: Any, param: str = "session") -> 
         ),
         temperature=top.read("temperature", temperature, base.temperature),
         max_output_tokens=read_token_limit(top, base.max_output_tokens),
+        tools=top.read("tools", tools, base.tools),
+        tool_choice=top.read("tool_choice", tool_choice, base.tool_choice),
     )
 
 
@@ -70,8 +73,8 @@ def session_object(
         "model": model,
         "output_modalities": list(session.output_modalities),
         "instructions": session.instructions,
-        "tools": [],
-        "tool_choice": "auto",
+        "tools": tool_objects(session.tools),
+        "tool_choice": tool_choice_object(session.tool_choice),
         "max_output_tokens": session.max_output_tokens or "inf",
         "tracing": None,
         "truncation": "auto",
