@@ -1,7 +1,7 @@
 """Calls without media, and a server in front of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from visavis.app import build_app
 from visavis.config import Config, RtcConfig, ServerConfig, SessionConfig
 from visavis.resume import Kept
+from visavis.wire import MakeWire
 
 OFFER = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
 ANSWER = "v=0\r\no=- 2 2 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
@@ -31,6 +32,7 @@ class FakeCall:
     call_id: str
     settings: SessionConfig
     kept: Kept | None = None
+    wire: MakeWire | None = None
     faults: dict[str, BaseException] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
     heeds: bool = True
@@ -45,6 +47,17 @@ class FakeCall:
             await self.stalled.wait()
         self._fail("answer")
         return ANSWER
+
+    async def renegotiate(self, offer_sdp: str) -> str:
+        self.told.append(f"again {offer_sdp}")
+        if self.stalled is not None:
+            await self.stalled.wait()
+        self._fail("renegotiate")
+        return ANSWER
+
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
+        self.told += [f"{mid}: {text}" for mid, text in candidates]
+        self._fail("add_candidates")
 
     async def run(self) -> None:
         try:
@@ -76,8 +89,10 @@ class Switchboard:
         self.options = options
         self.ready: Callable[[], Awaitable[bool]] = self._yes
 
-    def open(self, call_id: str, settings: SessionConfig, kept: Kept | None = None) -> FakeCall:
-        self.calls.append(FakeCall(call_id, settings, kept=kept, **self.options))
+    def open(
+        self, call_id: str, settings: SessionConfig, kept: Kept | None = None, wire: MakeWire | None = None
+    ) -> FakeCall:
+        self.calls.append(FakeCall(call_id, settings, kept=kept, wire=wire, **self.options))
         return self.calls[-1]
 
     async def _yes(self) -> bool:

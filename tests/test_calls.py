@@ -2,10 +2,11 @@ import asyncio
 
 import pytest
 
-from switchboard import CALLS_URL, OFFER, SDP, Switchboard, refusal, serving, until
+from switchboard import ANSWER, CALLS_URL, OFFER, SDP, Switchboard, refusal, serving, until
 from visavis.app import CALLS, build_app
 from visavis.calls import Calls
 from visavis.config import Config, RtcConfig, SessionConfig
+from visavis.errors import SignallingError
 
 
 async def test_an_answer_that_does_not_come_is_given_up() -> None:
@@ -49,6 +50,32 @@ async def test_a_fault_in_one_call_ends_that_one_alone(caplog: pytest.LogCapture
         await until(lambda: faulty.call_id not in client.app[CALLS])
         assert other.call_id in client.app[CALLS]
         assert f"{faulty.call_id}: failed" in caplog.text
+
+
+async def test_a_further_offer_is_answered_by_the_call_and_its_candidates_reach_it() -> None:
+    board = Switchboard()
+    async with serving(board) as client:
+        await client.post(CALLS_URL, data=OFFER, headers=SDP)
+        calls, (call,) = client.app[CALLS], board.calls
+        assert await calls.renegotiate(call.call_id, "another") == ANSWER
+        await calls.add_candidates(call.call_id, [("0", "candidate:1")])
+        assert call.told == [OFFER, "again another", "0: candidate:1"]
+        for vain in (calls.renegotiate("rtc_none", "another"), calls.add_candidates("rtc_none", [])):
+            with pytest.raises(SignallingError) as caught:
+                await vain
+            assert caught.value.status == 404
+
+
+async def test_a_further_answer_that_does_not_come_is_given_up_and_the_call_goes_on() -> None:
+    board = Switchboard()
+    async with serving(board, rtc=RtcConfig(connect_s=0.01)) as client:
+        await client.post(CALLS_URL, data=OFFER, headers=SDP)
+        (call,) = board.calls
+        call.stalled = asyncio.Event()
+        with pytest.raises(SignallingError) as caught:
+            await client.app[CALLS].renegotiate(call.call_id, "another")
+        assert caught.value.code == "answer_timeout"
+        assert call.call_id in client.app[CALLS]
 
 
 # Shutting down.

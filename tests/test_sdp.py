@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.errors import SignallingError
-from visavis.rtc.sdp import MAX_CANDIDATES, MAX_KEPT, Offer, clean_answer, direction, read_offer, write_answer
+from visavis.rtc.sdp import (
+    MAX_CANDIDATES,
+    MAX_KEPT,
+    Offer,
+    clean_answer,
+    direction,
+    read_candidate,
+    read_offer,
+    write_answer,
+)
 
 CHROMIUM = (Path(__file__).parent / "golden" / "offer_chromium.sdp").read_text()
 AUDIO, VIDEO, CHANNEL = (f"m={rest}" for rest in CHROMIUM.split("\nm=")[1:])
@@ -59,6 +68,19 @@ def test_only_candidates_that_can_be_used_are_left() -> None:
 def test_a_malformed_candidate_is_left_out_and_not_fatal(candidate: str) -> None:
     offer = read_offer(offer_of(f"{AUDIO}\na=candidate:{candidate}"))
     assert len(re.findall("a=candidate", offer.sdp)) == 1
+
+
+@pytest.mark.parametrize("form", ["{}", "candidate:{}", "a=candidate:{}\r\n"])
+def test_a_candidate_that_comes_later_is_read_in_any_form(form: str) -> None:
+    late = read_candidate(form.format("1 1 udp 2113937151 192.0.2.1 9 typ host generation 0"), "0")
+    assert (late.ip, late.port, late.type, late.sdpMid) == ("192.0.2.1", 9, "host", "0")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "candidate:1 1 udp 1 a.local 9 typ host", "candidate:1 1 tcp 1 192.0.2.1 9 typ host"]
+)
+def test_a_candidate_that_comes_later_and_cannot_be_used_is_passed_over(text: str) -> None:
+    assert read_candidate(text, "0") is None
 
 
 def test_candidates_of_both_kinds_of_addresses_are_left() -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
@@ -90,6 +91,17 @@ def _app(
     return app
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A call that was answered."""
+
+    answer: str
+    location: str
+    "Path of its resource."
+    token: str
+    "By which another call goes on from it. It begins with the call's id."
+
+
 class CallApi:
     """The call resource. A caller who has the token of a call that was lost goes on from it."""
 
@@ -118,11 +130,29 @@ class CallApi:
         return call_routes(self.create, self.look, self.end)
 
     async def create(self, request: web.Request) -> web.Response:
+        await self.check()
+        offer, changes = await _read_offer(request)
+        opened = await self.open(offer, changes, request.headers.get(TOKEN_HEADER))
+        return web.Response(
+            status=201,
+            body=opened.answer.encode(),
+            content_type="application/sdp",
+            headers={hdrs.LOCATION: opened.location, TOKEN_HEADER: opened.token},
+        )
+
+    async def check(self) -> None:
+        """Raise SignallingError if no call can be opened now."""
         self._calls.check_room()
         if self._status is not None:
             await self._status.check_ready()
-        offer, changes = await _read_offer(request)
-        returning = request.headers.get(TOKEN_HEADER)
+
+    async def open(
+        self, offer: str, changes: Any, returning: str | None, wire: MakeWire | None = None
+    ) -> Opened:
+        """Open a call; `changes` are a client's session settings, `returning` the token of one that was lost.
+
+        Raises SignallingError.
+        """
         await self._end_former(returning)
         past = await self._resumption.look(returning)
         session = _merged(self._session if past is None else past.session, changes)
@@ -133,13 +163,8 @@ class CallApi:
             kept = Kept((), keeping)
         else:
             kept = Kept(past.items, keeping, partial(self._resumption.claim, returning))
-        answer = await self._calls.open(name, lambda: self._open_call(name, session, kept), offer)
-        return web.Response(
-            status=201,
-            body=answer.encode(),
-            content_type="application/sdp",
-            headers={hdrs.LOCATION: f"{_CALLS}/{call_id}", TOKEN_HEADER: token},
-        )
+        answer = await self._calls.open(name, lambda: self._open_call(name, session, kept, wire), offer)
+        return Opened(answer, f"{_CALLS}/{call_id}", token)
 
     async def _end_former(self, token: str | None) -> None:
         """End the call that a caller comes back from: it may not have been noticed yet that it was lost."""
@@ -170,19 +195,19 @@ def call_routes(create: Handler, look: Handler, end: Handler) -> list[web.Abstra
     ]
 
 
-def _merged(base: SessionConfig, changes: bytes | None) -> SessionConfig:
+def _merged(base: SessionConfig, changes: Any) -> SessionConfig:
     """Lay a client's settings over what holds without. Raises SignallingError that names the member."""
     if changes is None:
         return base
     try:
-        return merge_session(base, parse(changes))
+        return merge_session(base, changes)
     except ClientEventError as error:
         param = error.param or "session"
         raise SignallingError(400, str(error), code=error.code, param=param) from error
 
 
-async def _read_offer(request: web.Request) -> tuple[str, bytes | None]:
-    """Return the offer and the client's session settings in JSON, if it sent any."""
+async def _read_offer(request: web.Request) -> tuple[str, Any]:
+    """Return the offer and the client's session settings, None if it sent none. Raises SignallingError."""
     kind = request.content_type
     if kind not in ("application/sdp", "multipart/form-data"):
         raise SignallingError(
@@ -203,4 +228,11 @@ async def _read_offer(request: web.Request) -> tuple[str, bytes | None]:
         raise SignallingError(400, "The offer is not UTF-8.", code="invalid_sdp", param="sdp") from error
     if not offer.startswith("v=0"):
         raise SignallingError(400, "The offer does not begin with v=0.", code="invalid_sdp", param="sdp")
-    return offer, changes
+    return offer, None if changes is None else _parsed(changes)
+
+
+def _parsed(changes: bytes) -> Any:
+    try:
+        return parse(changes)
+    except ClientEventError as error:
+        raise SignallingError(400, str(error), code=error.code, param="session") from error

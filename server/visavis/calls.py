@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -21,6 +21,17 @@ class Call(Protocol):
 
     async def run(self) -> None:
         """Live until the call is over; nothing of it is left then."""
+        ...
+
+    async def renegotiate(self, offer_sdp: str) -> str:
+        """Return the answer to a further offer. Raises SignallingError, and goes on as it was."""
+        ...
+
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
+        """Take ICE candidates that came after the offer: each with the name (a=mid) of its section.
+
+        Raises SignallingError.
+        """
         ...
 
     def announce_end(self, seconds: float) -> None:
@@ -108,6 +119,20 @@ class Calls:
             task.cancel()
             raise
 
+    async def renegotiate(self, call_id: str, offer_sdp: str) -> str:
+        """Return a call's answer to a further offer. Raises SignallingError; the call goes on."""
+        self.check_live(call_id)
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await self._live[call_id].call.renegotiate(offer_sdp)
+        except TimeoutError as error:
+            raise _answer_timeout() from error
+
+    async def add_candidates(self, call_id: str, candidates: Iterable[tuple[str, str]]) -> None:
+        """Give a call ICE candidates that came after its offer. Raises SignallingError."""
+        self.check_live(call_id)
+        await self._live[call_id].call.add_candidates(candidates)
+
     async def close(self, call_id: str, reason: str) -> None:
         """Hang up one call and wait a moment for its end. Raises SignallingError (404)."""
         self.check_live(call_id)
@@ -155,11 +180,7 @@ class Calls:
             answer.set_exception(error)
             return
         except TimeoutError:
-            answer.set_exception(
-                SignallingError(
-                    503, "The offer could not be answered in time.", code="answer_timeout", retry_after_s=5
-                )
-            )
+            answer.set_exception(_answer_timeout())
             return
         except Exception:
             logger.exception("%s: could not be answered", call_id)
@@ -193,3 +214,9 @@ class Calls:
     async def _wait(self, seconds: float) -> None:
         if tasks := {live.task for live in self._live.values()}:
             await asyncio.wait(tasks, timeout=seconds)
+
+
+def _answer_timeout() -> SignallingError:
+    return SignallingError(
+        503, "The offer could not be answered in time.", code="answer_timeout", retry_after_s=5
+    )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
@@ -134,6 +134,17 @@ class Session:
         except BaseException:
             await self._peer.aclose()
             raise
+
+    async def renegotiate(self, offer_sdp: str) -> str:
+        """Return the answer to a further offer. Raises SignallingError, and the call goes on as it was."""
+        return await self._peer.answer(offer_sdp)
+
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
+        """Take ICE candidates that came after the offer: each with the name (a=mid) of its section.
+
+        Raises SignallingError.
+        """
+        await self._peer.add_candidates(candidates)
 
     async def run(self) -> None:
         """Live until the caller or the server hangs up; nothing of the call remains afterwards."""

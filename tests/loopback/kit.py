@@ -26,6 +26,7 @@ from visavis.rtc import Media, OutgoingPeer
 from visavis.session import Session
 from visavis.trace import CallTrace
 from visavis.vad import SileroPool
+from visavis.wire import MakeWire
 
 
 @dataclass
@@ -54,10 +55,11 @@ async def running_server(
     await media.open()
     sessions: list[Session] = []
 
-    def open_call(call_id: str, settings: SessionConfig, kept: Kept) -> Session:
+    def open_call(call_id: str, settings: SessionConfig, kept: Kept, wire: MakeWire | None = None) -> Session:
         ear = caller_ear(config.conversation, pool)
         trace = CallTrace(config.trace, call_id)
-        sessions.append(session(call_id, config, settings, engine, ear, trace, media=media, kept=kept))
+        parts = (call_id, config, settings, engine, ear, trace)
+        sessions.append(session(*parts, media=media, kept=kept, wire=wire))
         return sessions[-1]
 
     app = build_app(config, open_call, engine.ready)

@@ -345,6 +345,30 @@ async def test_an_offer_that_is_refused_leaves_a_live_call_alone() -> None:
         await into.answer(offer)
 
 
+@on_both_backends
+async def test_candidates_that_come_after_the_offer_connect_the_call(config: RtcConfig) -> None:
+    caller, callee = Handler(), Handler()
+    async with Media(config) as media:
+        out, into = media.caller(caller), media.peer(callee)
+        with pytest.raises(SignallingError):  # there was no offer yet
+            await into.add_candidates([])
+        offer = await out.offer()
+        candidates = re.findall("a=(candidate:.*)", offer)
+        answer = await into.answer(bare(offer))
+        await out.accept(bare(answer))
+        await into.add_candidates([("0", text) for text in ["candidate:nonsense", *candidates, ""]])
+        await until(lambda: caller.connections and callee.connections, "both connected")
+        await out.aclose()
+        await into.aclose()
+        with pytest.raises(SignallingError, match="over"):
+            await into.add_candidates([])
+
+
+def bare(sdp: str) -> str:
+    """A description whose candidates go another way."""
+    return re.sub(r"a=(candidate:.*|end-of-candidates)\r\n", "", sdp)
+
+
 @pytest.mark.parametrize("offer", ["", "v=0", "\0", CHROMIUM[:900], CHROMIUM.replace("m=audio", "m=image")])
 async def test_a_bad_offer_is_refused_and_leaves_nothing(offer: str, media: Media) -> None:
     peer = media.peer(Handler())

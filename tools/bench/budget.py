@@ -38,6 +38,7 @@ from visavis.rtc import Media
 from visavis.session import Session
 from visavis.trace import CallTrace
 from visavis.vad import SileroPool
+from visavis.wire import MakeWire
 
 LOUD_DBFS, AUDIBLE_DBFS = -40.0, -50.0
 PATIENCE_S = 30.0
@@ -156,9 +157,12 @@ async def main(calls: int, *, camera: bool) -> None:
         config = replace(Config(), engine=engine_config)
         engine = VllmEngine(engine_config)
 
-        def open_call(call_id: str, settings: SessionConfig, kept: Kept) -> Session:
+        def open_call(
+            call_id: str, settings: SessionConfig, kept: Kept, wire: MakeWire | None = None
+        ) -> Session:
             ear, marks = caller_ear(config.conversation, pool), Marks(config, call_id)
-            session = Watched(call_id, config, settings, engine, ear, marks, media=media, kept=kept)
+            parts = (call_id, config, settings, engine, ear, marks)
+            session = Watched(*parts, media=media, kept=kept, wire=wire)
             session.marks = marks
             sessions.append(session)
             return session

@@ -34,6 +34,7 @@ from visavis.rtc import Media
 from visavis.session import Session
 from visavis.trace import CallTrace
 from visavis.vad import SileroPool
+from visavis.wire import MakeWire
 
 LANES = 2
 "Calls side by side: each takes a third of a core with its caller and its engine."
@@ -89,11 +90,14 @@ async def open_lane(
         stack.push_async_callback(engine.aclose)
         media = await stack.enter_async_context(Media(config.rtc))
 
-        def open_call(call_id: str, settings: SessionConfig, kept: Kept) -> Session:
+        def open_call(
+            call_id: str, settings: SessionConfig, kept: Kept, wire: MakeWire | None = None
+        ) -> Session:
             drafts.append(Drafts())
             ear = caller_ear(config.conversation, pool)
             counting = Counting(config, call_id, drafts[-1])
-            return Session(call_id, config, settings, engine, ear, counting, media=media, kept=kept)
+            parts = (call_id, config, settings, engine, ear, counting)
+            return Session(*parts, media=media, kept=kept, wire=wire)
 
         runner = web.AppRunner(build_app(config, open_call, engine.ready))
         await runner.setup()

@@ -1,6 +1,6 @@
 """The two ends of a call: `Peer` answers an offer, `OutgoingPeer` makes one."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import av
 from aiortc import (
@@ -34,6 +34,8 @@ class Peer:
         self._link = Link(config, camera, backend, handler, label)
         self._offer: sdp.Offer | None = None
         "The one that was answered last."
+        self._candidates = 0
+        "So many came after it."
 
     async def answer(self, offer_sdp: str) -> str:
         """Accept an offer and give the answer, its candidates gathered.
@@ -47,7 +49,7 @@ class Peer:
     async def _answer(self, offer: sdp.Offer) -> str:
         link = self._link
         if link.state is State.ENDED:
-            raise SignallingError(409, "the call is over", code="call_ended")
+            raise _call_ended()
         if self._offer is not None and self._offer.ice != offer.ice:
             raise SignallingError(
                 409,
@@ -72,6 +74,21 @@ class Peer:
         link.leg.output.is_sent = sdp.direction(answer, "audio") in ("sendrecv", "sendonly")
         link.watch()
         return sdp.write_answer(answer, offer)
+
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
+        """Take candidates that came after the offer: each with the name (a=mid) of its section, as in SDP.
+
+        Passed over are those that aiortc would stumble over, as in an offer, and more than an offer may have.
+        Raises SignallingError (409) if the call is over.
+        """
+        async with self._link.negotiation:
+            if self._link.state is State.ENDED or self._offer is None:
+                raise _call_ended()
+            for mid, text in candidates:
+                candidate = sdp.read_candidate(text, mid)
+                if candidate is not None and self._candidates < sdp.MAX_CANDIDATES:
+                    self._candidates += 1
+                    await self._link.connection.addIceCandidate(candidate)
 
     def send_message(self, text: str) -> None:
         """Send on the data channel; kept until it opens, dropped and counted if nobody takes it."""
@@ -153,6 +170,10 @@ class OutgoingPeer:
     async def aclose(self) -> None:
         """End the call; waits until nothing of it is left, a few seconds at most. May be called again."""
         await self._link.aclose()
+
+
+def _call_ended() -> SignallingError:
+    return SignallingError(409, "the call is over", code="call_ended")
 
 
 def _prefer(transceiver: RTCRtpTransceiver, codec: str) -> None:

@@ -5,9 +5,10 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass
 
+from aiortc import RTCIceCandidate
 from aiortc.codecs import CODECS
 from aiortc.rtcpeerconnection import find_common_codecs
-from aiortc.sdp import MediaDescription, SessionDescription
+from aiortc.sdp import MediaDescription, SessionDescription, candidate_from_sdp
 
 from ..errors import SignallingError
 
@@ -286,6 +287,19 @@ def _clean(section: list[str]) -> list[str]:
                 continue
         cleaned.append(line)
     return cleaned
+
+
+def read_candidate(text: str, mid: str) -> RTCIceCandidate | None:
+    """Read a candidate that came after its offer, of the section of that name (a=mid).
+
+    None for one that aiortc would stumble over, as in an offer, and for the end of candidates: see `_clean`.
+    """
+    value = text.strip().removeprefix("a=").removeprefix("candidate:")
+    if not _is_usable(value):
+        return None
+    candidate = candidate_from_sdp(value)
+    candidate.sdpMid = mid
+    return candidate
 
 
 def _is_usable(candidate: str) -> bool:
