@@ -13,7 +13,7 @@ import av
 
 from ...config import CameraConfig
 from ...frames import Frame, Source
-from ..camera import encode_jpeg
+from ..camera import JpegEncoder
 from .assemble import Picture
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,9 @@ class Stream:
         self.decoded += 1
         if job.keep_at is not None:
             config = self._config
-            frame = encode_jpeg(pictures[-1], job.keep_at, config.max_side, config.jpeg_quality, job.source)
+            frame = self._thread.encoder.encode(
+                pictures[-1], job.keep_at, config.max_side, config.jpeg_quality, job.source
+            )
             self._report(lambda: self._converted(frame))
 
     def _report(self, told: Callable[[], None]) -> None:
@@ -156,6 +158,8 @@ class DecodeThread:
 
     def __init__(self) -> None:
         self.lock = threading.Condition()
+        self.encoder = JpegEncoder()
+        "For all streams, within the thread."
         self._turns: deque[Stream] = deque()
         "Streams that have something to do, each once."
         self._closed = False
