@@ -1,10 +1,15 @@
 """A session speaks what it is told to: another wire than OpenAI's, and its own messages."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
+
+import pytest
 
 from sim import UNHURRIED, LevelEar
 from visavis import events as ev
+from visavis.audio import RATE
 from visavis.config import Config, SessionConfig
 from visavis.engine.scripted import ScriptedEngine
 from visavis.errors import ClientEventError, VisavisError
@@ -25,13 +30,22 @@ class Plain:
     def encode_error(self, error: VisavisError, *, echo: bool = True) -> str:
         return f"refused: {error}"
 
+    def farewell(self) -> list[str]:
+        return ["farewell"]
+
     def decode(self, message: str, session: SessionConfig) -> Asked:
         match message.split():
             case ["ping"]:
                 return Asked()
             case ["say", *words]:
-                items = tuple(ev.CreateItem("user", word) for word in words)
+                items = tuple(ev.CreateItem("user", word, item_id=word) for word in words)
                 return Asked(items, replies=("so it be",))
+            case ["hide", "camera"]:
+                return Asked(shown=(("camera", False),))
+            case ["show", "camera"]:
+                return Asked(shown=(("camera", True),))
+            case ["bye"]:
+                return Asked(hangs_up=True)
         raise ClientEventError("what?", code="unknown")
 
 
@@ -51,7 +65,8 @@ class Peer:
     async def aclose(self) -> None: ...
 
 
-async def test_a_session_speaks_the_wire_it_is_given() -> None:
+@asynccontextmanager
+async def calling() -> AsyncIterator[tuple[Session, Peer]]:
     config = Config(conversation=UNHURRIED)
     peers: list[Peer] = []
 
@@ -72,10 +87,46 @@ async def test_a_session_speaks_the_wire_it_is_given() -> None:
     running = asyncio.create_task(session.run())
     await asyncio.sleep(0)
     session.channel_opened()
-    for message in ("ping", "say one two", "sing"):
-        session.receive_message(message)
-    session.hang_up("the test is over")
-    await running
-    (peer,) = peers
+    try:
+        yield session, peers[0]
+    finally:
+        session.hang_up("the test is over")
+        await running
+
+
+async def test_a_session_speaks_the_wire_it_is_given() -> None:
+    async with calling() as (session, peer):
+        for message in ("ping", "say one two", "sing"):
+            session.receive_message(message)
     assert peer.label == "plain"
-    assert peer.told == ["so it be", "one", "two", "refused: what?"]
+    assert peer.told == ["so it be", "one", "two", "refused: what?", "farewell"]
+
+
+async def test_what_is_refused_has_no_reply() -> None:
+    async with calling() as (session, peer):
+        session.receive_message("say one one two")
+        await asyncio.sleep(0)
+        assert sorted(peer.told) == ["one", "refused: There is an item 'one' already."]
+
+
+async def test_what_the_client_hides_is_not_looked_at() -> None:
+    async with calling() as (session, _):
+        assert session.wants_frame(0)
+        session.receive_message("hide camera")
+        assert not session.wants_frame(0)
+        assert session.wants_frame(0, "screen")
+        session.receive_message("show camera")
+        assert session.wants_frame(RATE)
+
+
+async def test_a_client_may_hang_up_by_a_message() -> None:
+    async with calling() as (session, peer):
+        session.receive_message("bye")
+    assert peer.told == ["farewell"]
+
+
+@pytest.mark.parametrize("reason", ["the caller comes back", "the caller went on in another call"])
+async def test_who_goes_on_elsewhere_is_told_no_farewell(reason: str) -> None:
+    async with calling() as (session, peer):
+        session.hang_up(reason)
+    assert peer.told == []

@@ -51,6 +51,9 @@ _KEPT = (ev.ItemDone, ev.ItemTruncated, ev.ItemDeleted, ev.ReplyEnded, ev.Transc
 _LEFT = ("the client hung up", "nobody spoke")
 "Ends that a caller does not come back from."
 
+_ELSEWHERE = ("the caller comes back", "the caller went on in another call")
+"Ends of a call that the caller does not take for an end."
+
 _SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 
 
@@ -112,6 +115,8 @@ class Session:
         self._posting: asyncio.Handle | None = None
         self._guarding = _Guard(self._fail)
         self._feeding = _Feeding(self._fail, self._loop.time, self._drain)
+        self._hidden: set[Source] = set()
+        "What the client says that it does not show, though pictures come."
         self._over = asyncio.Event()
         self._reason = ""
         self._allowance = config.server.max_events_per_s
@@ -164,6 +169,8 @@ class Session:
                     self._reason = "greatest length reached"
                 self._tasks = None  # nothing new begins
                 self._post()
+                if self._reason not in _ELSEWHERE:
+                    self._say_goodbye()
                 recording.cancel()
                 keeping.cancel()
                 watching.cancel()
@@ -188,6 +195,10 @@ class Session:
             self._watch.end(self._reason, stats)
             counts = " ".join(f"{name}={count}" for name, count in asdict(stats).items() if count)
             logger.info("%s: call over: %s; %s", self.call_id, self._reason or "cancelled", counts)
+
+    def _say_goodbye(self) -> None:
+        for text in self._wire.farewell():
+            self._peer.send_message(text)
 
     async def _keep(self) -> None:
         """Keep the conversation for a caller who comes back; once they have, this call is nobody's."""
@@ -230,6 +241,8 @@ class Session:
 
     def wants_frame(self, at: int, source: Source = "camera") -> bool:
         wanted = False
+        if source in self._hidden:
+            return wanted
         with self._feeding as now:
             wanted = self._conversation.wants_frame(at, source)
             self._trace.frame_offered(at, wanted, now)
@@ -255,13 +268,18 @@ class Session:
                 return
             try:
                 asked = self._wire.decode(text, self._conversation.session)
-                for reply in asked.replies:
-                    self._send(reply)
                 for event in asked.events:
                     self._trace.client(event, now)
                     self._conversation.receive_client(event, now)
             except ClientEventError as error:
                 self._send(self._wire.encode_error(error))
+                return
+            for reply in asked.replies:
+                self._send(reply)
+            self._hidden |= {source for source, shown in asked.shown if not shown}
+            self._hidden -= {source for source, shown in asked.shown if shown}
+            if asked.hangs_up:
+                self.hang_up("the client hung up")
 
     def channel_opened(self) -> None:
         with self._guarding:

@@ -7,6 +7,7 @@ from typing import Protocol
 from . import events as ev
 from .config import SessionConfig
 from .errors import VisavisError
+from .frames import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +15,12 @@ class Asked:
     """What one message of a client's comes to; nothing at all, for a sign of life."""
 
     events: tuple[ev.ClientEvent, ...] = ()
-    "For the conversation, in this order; one that it refuses ends them."
+    "For the conversation, in this order; one that it refuses ends them, and there is no reply then."
     replies: tuple[str, ...] = ()
     "Messages of the wire's own, sent before anything that comes of the events."
+    shown: tuple[tuple[Source, bool], ...] = ()
+    "What the client says that it shows from now on, or does not: pictures of that are not looked at."
+    hangs_up: bool = False
 
 
 class Wire(Protocol):
@@ -36,6 +40,10 @@ class Wire(Protocol):
 
         `echo` is False for one that has nothing to do with the message decoded last.
         """
+        ...
+
+    def farewell(self) -> list[str]:
+        """Return what tells the client that the server hangs up, right before it does."""
         ...
 
     def decode(self, message: str, session: SessionConfig) -> Asked:

@@ -84,6 +84,10 @@ class RealtimeProtocol:
                 body["code"] = error.code
         return self._message({"type": "error", "error": body})
 
+    def farewell(self) -> list[str]:
+        """Return what tells the client that the server hangs up: there is no such event."""
+        return []
+
     def session_object(self, session: SessionConfig) -> Body:
         """Return the whole session as the client is told it."""
         return session_object(
