@@ -51,6 +51,8 @@ from visavis.engine import (
     TextDelta,
     TextPart,
     ThinkingDelta,
+    Tool,
+    ToolCall,
     TranscriptDelta,
     Usage,
 )
@@ -301,6 +303,31 @@ async def test_an_engine_that_refuses_a_voice_without_a_list_is_asked_with_other
             assert plain(await collect(engine, replace(ASK, voice="marin"))) == HELLO
         assert voices(server) == ["marin", "ethan", None, None]
         assert engine.voices == ()
+
+
+async def test_an_engine_that_reads_no_calls_is_asked_in_text_from_then_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(wire: Wire) -> None:
+        if "tools" in wire.body:
+            refusal = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            raise Refuse(400, json.dumps({"error": {"message": refusal}}))
+        text = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+        await wire.write(chunk(text, "text"), sound(RAMP, "stop"), USAGE, DONE)
+
+    asked = replace(ASK, tools=(Tool("clock"),))
+    async with talking(play) as (engine, server):
+        for _ in range(2):
+            call, *rest = await collect(engine, asked)
+            assert isinstance(call, ToolCall)
+            assert (call.name, call.arguments) == ("clock", "{}")
+            assert rest == [Usage(7, 3), Done("tool_calls")]
+        assert [("tools" in wire.body, wire.body["messages"][0]["role"]) for wire in server.wires] == [
+            (True, "user"),
+            (False, "system"),
+            (False, "system"),
+        ]
+    assert caplog.text.count("reads no calls") == 1
 
 
 async def test_an_engine_that_refuses_its_own_voices_is_not_asked_for_ever() -> None:

@@ -26,6 +26,7 @@ from visavis.engine import (
     Sent,
     TextDelta,
     TextPart,
+    ToolCall,
     TranscriptDelta,
     Usage,
 )
@@ -173,6 +174,55 @@ async def test_one_silent_answer_teaches_that_the_engine_does_not_speak() -> Non
     engine = VoicedEngine(Inner([*WORDS, Done()]), VLLM, Voice())
     assert order_of(await answer(engine)) == "TAD"
     assert order_of(await answer(engine)) == "TATAD"
+
+
+CALL = ToolCall("c1", "clock", "{}")
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+async def test_what_stands_before_a_call_is_spoken_before_the_call_is_told(speaks: bool) -> None:
+    voice = Voice()
+    engine = VoicedEngine(
+        Inner([*WORDS, CALL, TextDelta("So."), Done("tool_calls")]), replace(VLLM, speak=speaks), voice
+    )
+    deltas = await answer(engine)
+    said = deltas[: deltas.index(CALL)]
+    assert text_of(said) == SPOKEN
+    assert len(sound_of(said)) == pytest.approx(len(SPOKEN) * RATE / 20, abs=RATE / 10)
+    assert "".join(voice.said) == f"{SPOKEN}So."
+    assert deltas[-1] == Done("tool_calls")
+
+
+async def test_an_engine_that_only_calls_is_not_taken_for_one_that_does_not_speak() -> None:
+    inner, voice = Inner([CALL, Done("tool_calls")]), Voice()
+    engine = VoicedEngine(inner, VLLM, voice)
+    for _ in range(4):
+        assert order_of(await answer(engine)) == ".D"
+    inner.steps = [*WORDS, CALL, Done("tool_calls")]
+    await answer(engine)
+    inner.steps = [WORDS[0], *speech(3.0), *WORDS[1:], Done()]
+    voice.said.clear()
+    await answer(engine)
+    assert voice.said == []
+
+
+async def test_calls_are_not_held_back_until_the_talker_has_read_them_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("visavis.engine.voiced.MORE_TEXT_S", 0.05)
+    inner = Inner([CALL, asyncio.Event()])
+    assert await answer(VoicedEngine(inner, VLLM, Voice())) == [CALL, Done("tool_calls")]
+    assert inner.closed == 1
+
+
+async def test_where_nobody_is_to_hear_anything_a_call_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("visavis.engine.voiced.MORE_TEXT_S", 0.0)
+    gate = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, gate.set)
+    engine = VoicedEngine(Inner([CALL, gate, TextDelta("So."), Done()]), VLLM, voice := Voice())
+    deltas = await answer(engine, replace(ASK, speak=False))
+    assert deltas == [CALL, TextDelta("So."), Done()]
+    assert voice.said == []
 
 
 async def test_an_engine_that_speaks_after_all_is_heard_itself() -> None:

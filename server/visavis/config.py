@@ -628,6 +628,8 @@ class EngineConfig:
     "What the user said is written down by the embedded recogniser where the engine does not do it."
     context_tokens: int | None = None
     "The model's window (`max_model_len`); None is 4096 for local, 65536 for dashscope, 32768 for others."
+    tools: Literal["server", "text"] = "server"
+    "Who reads the model's calls of functions: vllm with a tool parser, or we, in its text. Seen by refusals."
     thinking: bool = False
     "The model is a Thinking one, which is asked for text alone; its thoughts are neither spoken nor shown."
     thinking_tokens: int = 32_768

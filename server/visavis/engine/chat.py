@@ -16,9 +16,10 @@ from ..audio import EMPTY, RATE, Pcm, Resampler, decode_wav
 from ..config import EngineConfig
 from ..errors import EngineBusy, EngineError, EngineLost, EngineRefused
 from ..fusion import Fuser
-from . import AudioDelta, Delta, Done, Request, TranscriptDelta, Usage
-from .content import Json, message_bodies
-from .thoughts import ThoughtSplitter
+from . import AudioDelta, Delta, Done, Request, TextDelta, ToolCall, TranscriptDelta, Usage
+from .calling import CallAssembler, CallSplitter, Json, Manner, describe, tool_fields
+from .content import message_bodies
+from .thoughts import ThoughtSplitter, Told
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +42,14 @@ _UNSPOKEN = "output modalities"
 Reason = Literal["stop", "length", "content_filter", "tool_calls"]
 
 
-def request_body(request: Request, config: EngineConfig, fuser: Fuser) -> bytes:
+def request_body(request: Request, config: EngineConfig, fuser: Fuser, manner: Manner | None = None) -> bytes:
     """Write the JSON of `POST /v1/chat/completions`. Raises EngineRefused if media cannot be encoded.
 
     Equal messages give equal bytes, so that the engine's caches hit. The request's temperature comes before
     the configuration's; its `max_tokens` is bounded by it, and a Thinking model, whose thoughts count too,
-    has all that there is.
+    has all that there is. `manner`, of functions, is the configuration's by default.
     """
+    manner = manner or config.tools
     body: Json = {
         "model": config.model,
         "stream": True,
@@ -61,7 +63,12 @@ def request_body(request: Request, config: EngineConfig, fuser: Fuser) -> bytes:
             body["voice"] = request.voice
     if not request.ahead:
         body |= sampling(request, config)
-    messages, fields = message_bodies(request.messages, fuser)
+    description = ""
+    if manner == "server":
+        body |= tool_fields(request.tools, request.tool_choice)
+    else:
+        description = describe(request.tools, request.tool_choice)
+    messages, fields = message_bodies(request.messages, fuser, manner, description)
     body |= fields | {"messages": messages}
     return json.dumps(body, separators=(",", ":")).encode()
 
@@ -86,10 +93,15 @@ def _max_tokens(request: Request, config: EngineConfig) -> int:
 class ReplyDecoder:
     """Turn the events of one streamed answer into deltas, `Done` last.
 
-    `speak` is the request's; `thinking` says that the text begins with a thought, even without a tag.
+    `speak` is the request's; `thinking` says that the text begins with a thought, even without a tag; with
+    `tools` calls of functions are looked for in the text too, whoever was to read them.
+
+    vLLM-Omni's Talker speaks what the Thinker writes, a call as well, and does so after the words that stand
+    before it. So all sound is dropped from the beginning of a call on; those words have none then, and
+    `voiced` has them spoken, and does not wait until the Talker has read the call out.
     """
 
-    def __init__(self, *, speak: bool, thinking: bool = False) -> None:
+    def __init__(self, *, speak: bool, thinking: bool = False, tools: bool = False) -> None:
         self.finished = False
         "Done has been given; what comes later is ignored."
         self.complete = False
@@ -98,6 +110,11 @@ class ReplyDecoder:
         self._reason: Reason = "stop"
         self._audio = _AudioDecoder()
         self._thoughts = ThoughtSplitter(thinking=thinking)
+        self._written = CallSplitter() if tools else None
+        "Calls in the text."
+        self._parsed = CallAssembler()
+        "Calls that the server has read."
+        self._called = False
 
     def receive_event(self, data: str) -> list[Delta]:
         """Take the data of one event. Raises EngineError if it tells of one or cannot be read."""
@@ -120,11 +137,17 @@ class ReplyDecoder:
 
     def _finish(self) -> list[Delta]:
         self.finished = True
-        rest: list[Delta] = [*self._thoughts.finish()]
+        rest = self._receive_told(self._thoughts.finish())
+        if self._written is not None:
+            rest += self._written.finish()
+        rest += self._parsed.finish()
         if self._thoughts.thinking and self._reason == "stop":
             logger.warning("an answer ended within its thoughts: does engine.thinking suit the model?")
             raise EngineLost("The engine ended an answer in the middle of its thoughts.")
-        return [*rest, Done(self._reason)]
+        self._note_calls(rest)
+        # Some servers say "stop" where they have read calls, and all where the calls are in the text.
+        reason = "tool_calls" if self._called and self._reason == "stop" else self._reason
+        return [*rest, Done(reason)]
 
     def receive_chunk(self, chunk: Json) -> list[Delta]:
         """Take one event that has been read and tells of no error."""
@@ -137,20 +160,45 @@ class ReplyDecoder:
         self._receive_reason(choice.get("finish_reason"), modality)
         delta = choice["delta"] if isinstance(choice.get("delta"), dict) else {}
         thoughts = self._receive_thoughts(delta)
+        calls = self._parsed.receive(delta.get("tool_calls"))
         content = delta.get("content")
-        if not isinstance(content, str) or not (content or modality == "transcript"):
-            return thoughts  # an empty transcript is news: there were no words in what was heard
-        return [*thoughts, *self._receive_content(content, modality, choice, chunk)]
+        deltas = thoughts
+        if isinstance(content, str) and (content or modality == "transcript"):
+            # An empty transcript is news: there were no words in what was heard.
+            deltas = [*thoughts, *self._receive_content(content, modality, choice, chunk)]
+        deltas = [*deltas, *calls]
+        self._note_calls(deltas)
+        return deltas
+
+    def _note_calls(self, deltas: list[Delta]) -> None:
+        self._called = self._called or any(isinstance(delta, ToolCall) for delta in deltas)
 
     def _receive_thoughts(self, delta: Json) -> list[Delta]:
         """Take what a server with a reasoning parser sends beside the text, under its old or its new name."""
         thoughts = delta.get("reasoning") or delta.get("reasoning_content")
-        return [*self._thoughts.receive_thought(thoughts)] if isinstance(thoughts, str) and thoughts else []
+        if not isinstance(thoughts, str) or not thoughts:
+            return []
+        return self._receive_told(self._thoughts.receive_thought(thoughts))
+
+    def _receive_told(self, told: list[Told]) -> list[Delta]:
+        """Sort calls out of what is said, not out of what is thought."""
+        if self._written is None:
+            return [*told]
+        deltas: list[Delta] = []
+        for one in told:
+            deltas += self._written.receive(one.text) if isinstance(one, TextDelta) else [one]
+        return deltas
+
+    @property
+    def _calling(self) -> bool:
+        return self._parsed.begun or (self._written is not None and self._written.begun)
 
     def _receive_content(self, content: str, modality: object, choice: Json, chunk: Json) -> list[Delta]:
         match modality:
             case None | "text":
-                return [*self._thoughts.receive(content)]
+                return self._receive_told(self._thoughts.receive(content))
+            case "audio" if self._calling:
+                return []
             case "audio":
                 pcm = self._audio.receive(content, choice.get("audio_metadata"))
                 return [AudioDelta(pcm)] if len(pcm) else []

@@ -1,29 +1,63 @@
-"""What messages show and say, as the parts of vLLM's chat completions."""
+"""What messages show, say and call, as vLLM's chat completions have it."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ..fusion import Fuser, Media
 from ..tokens import FPS
-from . import Message, TextPart
+from . import CallPart, Message, ResultPart, TextPart
+from .calling import Json, Manner, call_body, call_text, result_body, result_text
 
-Json = dict[str, Any]  # Any: values of foreign JSON, looked at before use
 
-
-def message_bodies(messages: Sequence[Message], fuser: Fuser) -> tuple[list[Json], Json]:
+def message_bodies(
+    messages: Sequence[Message], fuser: Fuser, manner: Manner = "server", description: str = ""
+) -> tuple[list[Json], Json]:
     """Write the messages of a request as the contract has them, and the fields that their media need beside.
 
+    `manner` is how calls and their results are written; `description`, of functions, ends the system message.
     Raises EngineRefused if what they hold cannot be encoded.
     """
     bodies: list[Json] = []
     kinds: set[str] = set()
+    messages = described(messages, description)
     for message, parts in zip(messages, fuser.fuse(messages), strict=True):
         media = [part for part in parts if isinstance(part, Media)]
         kinds.update(part.kind for part in media)
-        plain = message.role != "user" or not media
-        content = message.text if plain else [_part(part) for part in parts]
-        bodies.append({"role": message.role, "content": content})
+        if message.role == "user" and media:
+            bodies.append({"role": message.role, "content": [_part(part) for part in parts]})
+        else:
+            bodies += written_bodies(message, manner)
     return bodies, _fields(kinds)
+
+
+def described(messages: Sequence[Message], description: str) -> Sequence[Message]:
+    """Put a description, if it is not empty, behind the system message."""
+    if not description:
+        return messages
+    rules = messages[0].text if messages and messages[0].role == "system" else ""
+    system = Message("system", (TextPart(f"{rules}\n\n{description}" if rules else description),))
+    return (system, *(messages[1:] if rules else messages))
+
+
+def written_bodies(message: Message, manner: Manner) -> Iterator[Json]:
+    """Write a message without media: text, calls, or results, of which each is a message of its own."""
+    calls = [part for part in message.parts if isinstance(part, CallPart)]
+    results = [part for part in message.parts if isinstance(part, ResultPart)]
+    if manner == "text":
+        if results:
+            yield {"role": "user", "content": "\n".join(map(result_text, results))}
+        else:
+            texts = [message.text] if message.text else []
+            yield {"role": message.role, "content": "\n".join([*texts, *map(call_text, calls)])}
+    elif results:
+        yield from map(result_body, results)
+    elif calls:
+        yield {
+            "role": message.role,
+            "content": message.text or None,
+            "tool_calls": [call_body(call) for call in calls],
+        }
+    else:
+        yield {"role": message.role, "content": message.text}
 
 
 def _part(part: TextPart | Media) -> Json:

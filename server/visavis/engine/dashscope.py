@@ -8,13 +8,16 @@ vLLM-Omni's contract in that
 - a user message has one medium beside text, and of sounds and videos one only, so that a turn's camera and
   speech travel as one muxed video and several of them as several messages. Data are `data:` URLs below 10 MB;
 - a Thinking model answers in text alone, its thoughts in `delta.reasoning_content`.
+
+Functions are offered, called and answered as in OpenAI's contract, by the models that
+https://help.aliyun.com/en/model-studio/qwen-function-calling lists; others refuse in words.
 """
 
 import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -22,8 +25,9 @@ from ..config import EngineConfig, FusionConfig
 from ..errors import ConfigError, EngineError, EngineRefused
 from ..fusion import Fuser, Media
 from . import AudioDelta, Delta, Done, Message, Request, TextDelta, TextPart
+from .calling import Json, Manner, describe, tool_fields
 from .chat import ReplyDecoder, read_chunk, sampling, stream_error
-from .content import Json
+from .content import described, written_bodies
 from .http import EngineHttp
 from .voices import Voices, is_about_voice
 
@@ -84,13 +88,13 @@ class DashscopeEngine:
         """
         deadline = asyncio.get_running_loop().time() + self._config.first_delta_s
         asked = self._fitting(request)
-        messages = await asyncio.to_thread(self._messages, request.messages)
+        messages = await asyncio.to_thread(self._messages, request)
         begun = False
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 body = request_body(asked, messages, self._config)
                 answer = await self._http.post(request.call_id, _PATH, body, deadline)
-                decoder = DashscopeDecoder(speak=asked.speak)
+                decoder = DashscopeDecoder(speak=asked.speak, tools=bool(asked.tools))
                 async with aclosing(self._http.deltas(request.call_id, answer, decoder, deadline)) as deltas:
                     async for delta in deltas:
                         begun = True
@@ -129,13 +133,15 @@ class DashscopeEngine:
         self._voices.receive_refusal(asked.voice, str(error))
         return True
 
-    def _messages(self, messages: Sequence[Message]) -> list[Json]:
+    def _messages(self, request: Request) -> list[Json]:
         """Encode the media and write all messages; works for milliseconds, on any thread."""
-        fused = self._fuser.fuse(messages)
+        manner = self._config.tools
+        description = describe(request.tools, request.tool_choice) if manner == "text" else ""
+        messages = described(request.messages, description)
         return [
             written
-            for message, content in zip(messages, fused, strict=True)
-            for written in message_bodies(message.role, content)
+            for message, content in zip(messages, self._fuser.fuse(messages), strict=True)
+            for written in message_bodies(message, content, manner)
         ]
 
 
@@ -153,15 +159,19 @@ def request_body(request: Request, messages: list[Json], config: EngineConfig) -
         body["audio"] = {"format": "wav"} | ({} if request.voice is None else {"voice": request.voice})
     if config.thinking:
         body["enable_thinking"] = True
+    if config.tools == "server":
+        body |= tool_fields(request.tools, request.tool_choice)
     body["messages"] = messages
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def message_bodies(role: str, content: Iterable[TextPart | Media]) -> Iterator[Json]:
+def message_bodies(
+    message: Message, content: Iterable[TextPart | Media], manner: Manner = "server"
+) -> Iterator[Json]:
     """Write one message, as several where it has media that must not share one."""
-    parts = list(content)
+    role, parts = message.role, list(content)
     if all(isinstance(part, TextPart) for part in parts):
-        yield {"role": role, "content": " ".join(part.text for part in parts if isinstance(part, TextPart))}
+        yield from written_bodies(message, manner)
         return
     written: list[Json] = []
     kind: str | None = None
@@ -192,10 +202,10 @@ def _part(media: Media) -> Json:
 
 
 class DashscopeDecoder:
-    """Turn the events of one streamed answer into deltas, `Done` last. `speak` is the request's."""
+    """Turn the events of one streamed answer into deltas, `Done` last; see ReplyDecoder for the arguments."""
 
-    def __init__(self, *, speak: bool) -> None:
-        self._reply = ReplyDecoder(speak=speak)
+    def __init__(self, *, speak: bool, tools: bool = False) -> None:
+        self._reply = ReplyDecoder(speak=speak, tools=tools)
         self._filtered = False
         self._said = False
         self._written = False

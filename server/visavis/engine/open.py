@@ -42,7 +42,8 @@ def open_engine(config: EngineConfig, fusion: FusionConfig | None = None) -> Eng
         case "local":
             if not config.url.startswith("unix://"):
                 raise ConfigError("engine.name is local, but the embedded engine has not been started")
-            return VllmEngine(replace(config, api_key=None), fusion)  # the key is for another server
+            # The key is for another server; this one decides by grammar what is a call.
+            return VllmEngine(replace(config, api_key=None, tools="server"), fusion)
 
 
 def open_engines(

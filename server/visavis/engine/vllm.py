@@ -10,6 +10,7 @@ from ..config import EngineConfig, FusionConfig
 from ..errors import ConfigError, EngineRefused
 from ..fusion import fuser_for
 from . import AudioPart, Delta, FramesPart, Request
+from .calling import is_about_tools
 from .chat import ReplyDecoder, is_about_speech, request_body
 from .http import Answer, EngineHttp
 from .voices import Voices, is_about_voice
@@ -37,6 +38,7 @@ class VllmEngine:
         self._http = EngineHttp(config, base, socket=socket)
         self._voices = Voices(config.voice)
         self._speaks = config.speak and not config.thinking
+        self._tools = config.tools
 
     @property
     def voices(self) -> tuple[str, ...]:
@@ -51,7 +53,7 @@ class VllmEngine:
         """
         deadline = asyncio.get_running_loop().time() + self._config.first_delta_s
         asked, answer = await self._ask(request, deadline)
-        decoder = ReplyDecoder(speak=asked.speak, thinking=self._config.thinking)
+        decoder = ReplyDecoder(speak=asked.speak, thinking=self._config.thinking, tools=bool(request.tools))
         async with aclosing(self._http.deltas(request.call_id, answer, decoder, deadline)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -66,15 +68,16 @@ class VllmEngine:
 
     async def _write_body(self, request: Request) -> bytes:
         if _weight(request) > _OFF_LOOP:
-            return await asyncio.to_thread(request_body, request, self._config, self._fuser)
-        return request_body(request, self._config, self._fuser)
+            return await asyncio.to_thread(request_body, request, self._config, self._fuser, self._tools)
+        return request_body(request, self._config, self._fuser, self._tools)
 
     async def _ask(self, request: Request, deadline: float) -> tuple[Request, Answer]:
         """Open the stream, and tell what was asked for in the end.
 
-        What an engine can say, and in which voices, it tells only when it refuses something else.
+        What an engine can say, in which voices, and whether it reads calls, it tells only when it refuses
+        something else.
         """
-        asked = self._fitting(request)
+        asked, manner = self._fitting(request), self._tools
         attempts = 1
         while True:
             try:
@@ -82,10 +85,11 @@ class VllmEngine:
             except EngineRefused as error:
                 self._learn(asked, error)
                 fitting = self._fitting(request)
-                if attempts == _ATTEMPTS or (fitting.speak, fitting.voice) == (asked.speak, asked.voice):
+                known = (asked.speak, asked.voice, manner)
+                if attempts == _ATTEMPTS or (fitting.speak, fitting.voice, self._tools) == known:
                     raise
                 logger.debug("call %s: asked again: %s", request.call_id, error)
-            asked = fitting
+            asked, manner = fitting, self._tools
             attempts += 1
 
     def _fitting(self, request: Request) -> Request:
@@ -97,6 +101,13 @@ class VllmEngine:
         )
 
     def _learn(self, asked: Request, error: EngineRefused) -> None:
+        if asked.tools and is_about_tools(error):
+            if self._tools == "server":
+                logger.warning(
+                    "the engine reads no calls of functions: from now on they are read here (%s)", error
+                )
+            self._tools = "text"
+            return
         if not asked.speak:
             return
         if is_about_speech(error):

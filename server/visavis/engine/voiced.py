@@ -13,13 +13,13 @@ from ..config import EngineConfig
 from ..errors import EngineError
 from ..local.clauses import ClauseSplitter
 from ..metrics import ENGINE_SPEECH
-from . import AudioDelta, Delta, Done, Engine, Request, TextDelta
+from . import AudioDelta, Delta, Done, Engine, Request, TextDelta, ToolCall
 from .talker import TalkerGuard
 
 logger = logging.getLogger(__name__)
 
 MORE_TEXT_S = 1.5
-"After a fault, text that does not come for so long is complete: a model writes several words a second."
+"After a fault or a call, text that does not come for so long is complete: a model writes words faster."
 _MUTE_AFTER = 3
 "Silent answers in a row after which an engine that once spoke is taken for one that does not."
 
@@ -39,7 +39,9 @@ class VoicedEngine:
     answered without sound) is spoken for clause by clause: each text comes with its sound after it. Of
     any other the text is passed on at once; if it ends without sound, all of it is spoken then. Sound that
     cannot be the speech of its text is cut (`talker`), and the rest of the text is spoken by `voice`.
-    Where that fails the text goes on alone: no response fails for want of a voice.
+    What stands before a call of a function is spoken before the call is passed on: of its sound the decoder
+    lets nothing through (`chat`). Where that fails the text goes on alone: no response fails for want of a
+    voice.
     """
 
     def __init__(self, inner: Engine, config: EngineConfig, voice: Voice | None) -> None:
@@ -59,7 +61,7 @@ class VoicedEngine:
         if turn.wants_sound and self._voice is not None and not self._expects_sound:
             turn.take_over()
         async with aclosing(self._inner.respond(request)) as deltas:
-            while (delta := await _next(deltas, turn.deadline)) is not None:
+            while (delta := await turn.next_of(deltas)) is not None:
                 if isinstance(delta, AudioDelta):
                     self._silent, self._mute_after = 0, _MUTE_AFTER
                 elif isinstance(delta, Done) and turn.mute:
@@ -119,16 +121,28 @@ class _Turn:
         self._sounded = False
         "The engine sent sound, good or bad."
         self._text_at = _now()
+        self._called = False
+        "A function was called: what the Talker makes of that is not heard."
+
+    async def next_of(self, deltas: AsyncGenerator[Delta, None]) -> Delta | None:
+        """Return the next delta, None at the end, and Done when nothing of use can come any more."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await anext(deltas, None)
+        except TimeoutError:
+            return Done("tool_calls" if self._called else "stop")
 
     @property
     def mute(self) -> bool:
         """Whether the engine wrote and did not speak although it was asked to."""
-        return self.wants_sound and not self._sounded and bool(self._guard.text.strip())
+        written = bool(self._guard.text.strip())
+        return self.wants_sound and not (self._sounded or self._called) and written
 
     @property
-    def deadline(self) -> float | None:
+    def _deadline(self) -> float | None:
         """When an answer whose sound is cut is taken to be over: a Talker can go on for minutes."""
-        return None if self._guard.fault is None else self._text_at + MORE_TEXT_S
+        cut = self._guard.fault is not None or (self._called and self.wants_sound)
+        return self._text_at + MORE_TEXT_S if cut else None
 
     def take_over(self) -> None:
         """Have our voice speak from the beginning."""
@@ -143,6 +157,11 @@ class _Turn:
                 passed, clauses = self._receive_text(text)
             case AudioDelta(pcm):
                 passed, clauses = self._receive_audio(pcm)
+            case ToolCall():
+                clauses = self._finish()
+                self._called = True
+                if self.wants_sound and self._speaker is _Speaker.ENGINE:
+                    self._speaker = _Speaker.INSTEAD  # should any more be said
             case Done():
                 clauses = self._finish()
             case _:
@@ -155,9 +174,9 @@ class _Turn:
             async with aclosing(self._say(clause)) as sounds:
                 async for sound in sounds:
                     yield sound
-        if clauses:
+        if clauses or isinstance(delta, ToolCall):
             self._text_at = _now()  # while we spoke, nobody took what the engine sent
-        if isinstance(delta, Done):
+        if isinstance(delta, Done | ToolCall):
             yield delta
 
     def _receive_text(self, text: str) -> tuple[list[Delta], list[str]]:
@@ -218,15 +237,6 @@ class _Turn:
             self._voice = None
             self._count("unspoken")
             logger.warning("call %s: the answer goes on without sound: %s", self._call_id, error)
-
-
-async def _next(deltas: AsyncGenerator[Delta, None], deadline: float | None) -> Delta | None:
-    """Return the next delta, None at the end, and Done at the deadline."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await anext(deltas, None)
-    except TimeoutError:
-        return Done()
 
 
 def _now() -> float:
