@@ -135,11 +135,6 @@ def test_what_may_not_be_called_is_not_described() -> None:
     assert len(body(ASKED, manner="text", tool_choice=ToolChoice("none"))["messages"]) == 1
 
 
-def test_parameters_that_are_no_json_are_refused_by_name() -> None:
-    with pytest.raises(EngineRefused, match="'broken'"):
-        body(ASKED, tools=(Tool("broken", parameters="{"),))
-
-
 @pytest.mark.parametrize(
     ("message", "about"),
     [

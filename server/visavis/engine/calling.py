@@ -41,7 +41,7 @@ def is_about_tools(error: EngineRefused) -> bool:
 
 
 def tool_fields(tools: Sequence[Tool], choice: ToolChoice) -> Json:
-    """Write the fields that offer functions; none without any. Raises EngineRefused for a broken schema."""
+    """Write the fields that offer functions; none without any."""
     if not tools:
         return {}
     chosen: str | Json = choice.mode
@@ -51,7 +51,7 @@ def tool_fields(tools: Sequence[Tool], choice: ToolChoice) -> Json:
 
 
 def describe(tools: Sequence[Tool], choice: ToolChoice) -> str:
-    """Describe functions to the model itself; empty if there are none to call. Raises EngineRefused."""
+    """Describe functions to the model itself; empty if there are none to call."""
     if not tools or choice.mode == "none":
         return ""
     listed = "\n".join(json.dumps(_tool(tool), ensure_ascii=False) for tool in tools)
@@ -75,11 +75,11 @@ def _insist(choice: ToolChoice) -> str:
 
 
 def _tool(tool: Tool) -> Json:
-    try:
-        parameters = json.loads(tool.parameters)
-    except ValueError as error:
-        raise EngineRefused(f"The parameters of the tool {tool.name!r} are no JSON: {error}.") from error
-    function: Json = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": json.loads(tool.parameters),
+    }
     return {"type": "function", "function": function}
 
 
