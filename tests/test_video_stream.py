@@ -336,6 +336,7 @@ async def test_a_fast_sender_of_large_pictures_has_only_key_frames_taken(thread:
     assert camera.network.decrypted < sequence
     asked = len(camera.asked)
     assert asked < 4 * 60
+    await until(lambda: camera.stream.decoded + camera.stream.dropped == asked)  # none is in hand
     camera.keep = False
     decoded = camera.stream.decoded
     for packet in packets:
