@@ -240,7 +240,7 @@ async def test_the_server_is_not_ready_while_it_closes() -> None:
         ("PUT", f"{CALLS_URL}/rtc_1", 405, "method_not_allowed", {"DELETE", "GET"}),
         ("POST", "/", 405, "method_not_allowed", {"GET", "HEAD"}),
         ("DELETE", "/index.html", 405, "method_not_allowed", {"GET", "HEAD"}),
-        ("POST", "/api/offer", 404, "not_found", None),
+        ("POST", "/api/nothing", 404, "not_found", None),
         ("GET", "/nothing", 404, "not_found", None),
         ("GET", "/v1/nothing", 404, "not_found", None),
         ("DELETE", f"{CALLS_URL}/rtc_1", 404, "call_not_found", None),

@@ -87,7 +87,7 @@ timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
 core=
 for module in ahead assemble attention audio backoff clock coming_back conceal conversation conversation_silence depacketize ear echo endpoint frames gate history ids jitter lean_rtp limits loudness \
-    overlap placement playout prosody quiet recorder routes snapshot spoken talker tape turn_taking turn_taking_broken turn_times turns vad waiting wording; do
+    overlap placement playout prosody quiet recorder routes rtvi snapshot spoken talker tape turn_taking turn_taking_broken turn_times turns vad waiting wording; do
     core="$core tests/test_$module.py"
 done
 # shellcheck disable=SC2086 # a list of files

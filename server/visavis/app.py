@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from .calls import Call, Calls
+from .calls import Call, Calls, Opened
 from .config import Config, SessionConfig
 from .errors import ClientEventError, SignallingError
 from .forms import parse_form
@@ -22,6 +21,7 @@ from .protocol.fields import parse
 from .protocol.realtime_session import merge_session
 from .pulse import Pulse
 from .resume import TOKEN_HEADER, Kept, Resumption, new_token, place_of
+from .rtvi_routes import RtviApi
 from .status import Status
 from .store import open_store
 from .wire import MakeWire
@@ -75,6 +75,7 @@ def _app(
     app = web.Application(client_max_size=config.server.max_body, middlewares=middlewares)
     app[CALLS] = calls
     app.add_routes(api.routes())
+    app.add_routes(RtviApi(calls, api.check, api.open, config.engine.model).routes())
 
     async def close_calls(_: web.Application) -> None:
         await calls.aclose()
@@ -89,17 +90,6 @@ def _app(
     app.on_shutdown.append(close_calls)
     app.cleanup_ctx.append(feel_pulse)
     return app
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A call that was answered."""
-
-    answer: str
-    location: str
-    "Path of its resource."
-    token: str
-    "By which another call goes on from it. It begins with the call's id."
 
 
 class CallApi:

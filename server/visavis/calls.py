@@ -49,6 +49,17 @@ class _Live:
     task: asyncio.Task[None]
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A call that was answered."""
+
+    answer: str
+    location: str
+    "Path of its resource."
+    token: str
+    "By which another call goes on from it. It begins with the call's id."
+
+
 class Calls:
     """Registry and supervisor.
 

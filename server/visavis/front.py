@@ -13,10 +13,11 @@ from .app import call_routes
 from .config import Config
 from .errors import SignallingError
 from .fleet import Fleet
-from .ids import read_call_id
+from .ids import CallId, read_call_id
 from .middleware import read_body
 from .placement import Placement
 from .resume import TOKEN_HEADER, place_of
+from .rtvi_routes import call_of, read_candidates, read_offer, rtvi_routes
 from .status import Status
 
 logger = logging.getLogger(__name__)
@@ -59,15 +60,33 @@ class Front:
         self._status = status
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        return call_routes(self.create, self.pass_to_its_worker, self.pass_to_its_worker)
+        return [
+            *call_routes(self.create, self.pass_to_its_worker, self.pass_to_its_worker),
+            *rtvi_routes(self.take_offer, self.take_candidates),
+        ]
 
     async def create(self, request: web.Request) -> web.StreamResponse:
-        self._check_room()
-        await self._status.check_ready()
+        await self._check()
+        return await self._open(request, await read_body(request), request.headers.get(TOKEN_HEADER, ""))
+
+    async def take_offer(self, request: web.Request) -> web.StreamResponse:
+        """Pass on an offer of one of Pipecat's clients, which names its call in the body."""
         body = await read_body(request)
+        offer = read_offer(body)
+        if offer.renegotiates:
+            return await self._pass_to(call_of(offer.pc_id), request, body)
+        await self._check()
+        return await self._open(request, body, offer.pc_id or "")
+
+    async def take_candidates(self, request: web.Request) -> web.StreamResponse:
+        body = await read_body(request)
+        return await self._pass_to(call_of(read_candidates(body).pc_id), request, body)
+
+    async def _open(self, request: web.Request, body: bytes, returning: str) -> web.StreamResponse:
+        """Have a call opened; `returning` is the token of one that was lost, if it is one."""
         number: int | None = None
         # Who comes back finds the conversation where it was, if each worker keeps its own.
-        rather = self._former_worker(request)
+        rather = self._former_worker(returning)
         while True:
             self._check_room()
             number = self._placement.choose(besides=number, rather=rather)
@@ -85,19 +104,27 @@ class Front:
 
     async def pass_to_its_worker(self, request: web.Request) -> web.StreamResponse:
         call_id = read_call_id(request.match_info["call_id"])
+        return await self._pass_to(call_id, request, await read_body(request))
+
+    async def _pass_to(self, call_id: CallId | None, request: web.Request, body: bytes) -> web.StreamResponse:
         if call_id is None or call_id.worker is None or call_id.node != self.config.server.node:
             raise _no_such_call()
         if self._placement.is_lost(call_id.worker):
             raise _call_lost()
         try:
-            return await self._pass_on(call_id.worker, request, await read_body(request))
+            return await self._pass_on(call_id.worker, request, body)
         except aiohttp.ClientError as error:
             raise _call_lost() from error
 
-    def _former_worker(self, request: web.Request) -> int | None:
+    def _former_worker(self, token: str) -> int | None:
         """Tell which worker carried the call that a caller comes back from, if it was one of these."""
-        former = place_of(request.headers.get(TOKEN_HEADER, ""))
+        former = place_of(token)
         return former.worker if former is not None and former.node == self.config.server.node else None
+
+    async def _check(self) -> None:
+        """Raise SignallingError if no call can be opened now."""
+        self._check_room()
+        await self._status.check_ready()
 
     def _check_room(self) -> None:
         """Raise SignallingError (503) if no call can be added now."""
@@ -114,7 +141,7 @@ class Front:
         self._placement.begin(number)
         try:
             response = await self._pass_on(number, request, body)
-            if response.status == 201:
+            if response.status < 300 and hdrs.LOCATION in response.headers:
                 opened = response.headers[hdrs.LOCATION].rpartition("/")[2]
         finally:
             if opened is None:

@@ -18,14 +18,15 @@ from .resume import TOKEN_HEADER
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("visavis.access")
 
-API = "/v1/"
+APIS = ("/v1/", "/api/")
+"What a key is needed for: OpenAI's interface, and Pipecat's."
 METRICS = "/metrics"
 
 _BODY_S = 10.0
 "In which a request's body must have arrived: slow senders must not pile up."
 
 _ALLOW_HEADERS = f"Authorization, Content-Type, X-OpenAI-Agents-SDK, If-Match, {TOKEN_HEADER}"
-_ALLOW_METHODS = "POST, DELETE"
+_ALLOW_METHODS = "POST, PATCH, DELETE"
 _EXPOSE_HEADERS = f"Location, ETag, Link, Accept-Patch, Retry-After, {TOKEN_HEADER}"
 _PREFLIGHT_S = 600
 
@@ -146,7 +147,7 @@ def _is_api(request: web.Request) -> bool:
     """Tell by the route that will run, not only by the spelling of the path, whether a key is needed."""
     resource = request.match_info.route.resource
     paths = (request.path, "" if resource is None else resource.canonical)
-    return any(path.startswith(API) or path == METRICS for path in paths)
+    return any(path.startswith(APIS) or path == METRICS for path in paths)
 
 
 def _as_signalling_error(error: web.HTTPException) -> SignallingError:
@@ -177,7 +178,7 @@ class AccessLog(AbstractAccessLogger):
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
         # The path as it was sent, still escaped: it cannot break the line. The query may hold secrets.
         path = request.rel_url.raw_path
-        level = logging.INFO if path.startswith(API) else logging.DEBUG
+        level = logging.INFO if path.startswith(APIS) else logging.DEBUG
         access_logger.log(
             level, "%s %s %s %d %.0f ms", request.remote, request.method, path, response.status, time * 1000
         )

@@ -62,8 +62,8 @@ class Page:
         self._root = root.resolve()
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        # All methods, so that a wrong address is told from a wrong method; `v1/` has routes of its own.
-        return [web.route("*", "/", self.serve), web.route("*", "/{path:(?!v1/).+}", self.serve)]
+        # All methods, so that a wrong address is told from a wrong method; the APIs have routes of their own.
+        return [web.route("*", "/", self.serve), web.route("*", "/{path:(?!v1/|api/).+}", self.serve)]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info.get("path", "index.html")
