@@ -7,19 +7,29 @@ says, an engine script with its timing, a network, and reads what happened from 
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from visavis import events as ev
-from visavis.actions import CancelResponse, HearAside, JudgeTurn, Mark, Notify, StartResponse
+from visavis.actions import CancelResponse, HearAside, JudgeTurn, Mark, Notify, RunTool, StartResponse
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.config import ConversationConfig, SpeculationConfig
 from visavis.conversation import Conversation
 from visavis.ear import Sound
-from visavis.engine import AudioDelta, Delta, Done, Request, TextDelta, ThinkingDelta, TranscriptDelta
+from visavis.engine import (
+    AudioDelta,
+    Delta,
+    Done,
+    Request,
+    TextDelta,
+    ThinkingDelta,
+    Tool,
+    ToolCall,
+    TranscriptDelta,
+)
 from visavis.errors import EngineError, EngineLost
 from visavis.frames import Frame
 from visavis.history import AudioContent, Item
@@ -66,6 +76,8 @@ class Reply:
     hangs_after: float | None = None
     thinks: int = 0
     "Seconds of thinking before the answer, a thought each."
+    calls: Sequence[ToolCall] = ()
+    "Functions that are called after what is said."
 
     def deltas(self) -> Iterable[tuple[float, Delta | EngineError]]:
         """Yield (seconds after the request, delta)."""
@@ -102,7 +114,14 @@ class Reply:
                 return
             if self.hangs_after is not None and spoken >= self.hangs_after:
                 return
-        yield at, Done()
+        for call in self.calls:
+            yield at, call
+        yield at, Done("tool_calls" if self.calls else "stop")
+
+
+def calling(*names: str) -> Reply:
+    """Make a reply that says nothing and calls these functions."""
+    return Reply("", seconds=0.0, calls=[ToolCall(f"call_{name}", name, "{}") for name in names])
 
 
 @dataclass(frozen=True)
@@ -141,12 +160,16 @@ class Sim:
     recogniser: tuple[float, str] | None = None
     "How long it takes to write down a remark, and what it makes of it."
 
+    gives: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    "The server's own functions: how many seconds each takes, and what it gives."
     verdicts: Sequence[float | None] = ()
     "What a model says each time that it is asked whether the turn is finished; nothing further on."
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.conversation = Conversation(self.config, LevelEar(), "call", self.lines, self.past)
+        self.conversation = Conversation(
+            self.config, LevelEar(), "call", self.lines, self.past, tuple(map(Tool, self.gives))
+        )
         self.log: list[tuple[float, Any]] = []
         self.heard: list[tuple[float, bool]] = []
         "For each block that went out, whether there was sound in it."
@@ -286,6 +309,10 @@ class Sim:
                 case JudgeTurn(end) if self._verdicts:
                     if (verdict := self._verdicts.pop(0)) is not None:
                         self.conversation.receive_verdict(end, verdict, self.now)
+                case RunTool(_, call_id, name):
+                    delay, output = self.gives[name]
+                    result = ev.CreateResult(call_id, output)
+                    self.at(self.now + delay, lambda result=result: self._client(result))
                 case Mark("draft_wasted"):
                     self._asked -= 1  # what was asked for in vain is asked for again
 

@@ -16,6 +16,9 @@ from .response import Response
 
 logger = logging.getLogger(__name__)
 
+MAX_CALLS = 16
+"Of one response: each is told, kept and run at once, and a model that repeats itself knows no end."
+
 _NONE = ToolChoice("none")
 
 

@@ -702,7 +702,7 @@ def _without_needless_sound(content: Content) -> Content:
 def _is_said(content: Content) -> bool:
     if isinstance(content, CallContent):
         return not content.own  # what runs one's own ends with the call
-    return isinstance(content, AudioContent) or bool(_text(content).strip())
+    return isinstance(content, AudioContent | ResultContent) or bool(_text(content).strip())
 
 
 def _is_filmed(item: Item) -> bool:

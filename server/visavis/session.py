@@ -45,7 +45,16 @@ logger = logging.getLogger(__name__)
 Judge = Callable[[Pcm], float]
 "Tells the probability, 0 to 1, that a turn (24 kHz) is finished; blocks."
 
-_KEPT = (ev.ItemDone, ev.ItemTruncated, ev.ItemDeleted, ev.ReplyEnded, ev.TranscriptDone, ev.SessionUpdated)
+_KEPT = (
+    ev.ItemDone,
+    ev.ItemTruncated,
+    ev.ItemDeleted,
+    ev.ReplyEnded,
+    ev.CallEnded,
+    ev.CallAnswered,
+    ev.TranscriptDone,
+    ev.SessionUpdated,
+)
 "What changes the conversation that another call can go on from."
 
 _LEFT = ("the client hung up", "nobody spoke")

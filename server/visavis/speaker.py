@@ -32,7 +32,7 @@ from .engine import (
     Usage,
 )
 from .errors import EngineError, EngineLost, EngineRefused
-from .functions import Functions
+from .functions import MAX_CALLS, Functions
 from .history import History, Item
 from .lines import Line, Lines
 from .outbox import Outbox
@@ -279,11 +279,11 @@ class Speaker:
                 self._end_generation(response, "incomplete", now, reason="content_filter")
             case Done():
                 self._end_generation(response, "completed", now)
-            case ToolCall() if response.may_call:
+            case ToolCall() if response.may_call and len(response.calls) < MAX_CALLS:
                 self._end_thinking(response)
                 response.calls.append(delta)
             case ToolCall(_, name):
-                logger.warning("%s: dropped a call of %r: none was asked for", self._call_id, name)
+                logger.warning("%s: dropped a call of %r: not so many were asked for", self._call_id, name)
             case _:  # pragma: no cover
                 assert_never(delta)
 

@@ -12,7 +12,19 @@ import numpy as np
 
 from ..audio import RATE, Pcm
 from ..errors import EngineBusy, EngineLost, EngineRefused
-from . import AudioDelta, AudioPart, Delta, Done, FramesPart, Request, TextDelta, TranscriptDelta, Usage
+from . import (
+    AudioDelta,
+    AudioPart,
+    Delta,
+    Done,
+    FramesPart,
+    Request,
+    ResultPart,
+    TextDelta,
+    ToolCall,
+    TranscriptDelta,
+    Usage,
+)
 
 _WORD_S = 0.35
 "Seconds of speech per word, about 170 words a minute."
@@ -48,6 +60,8 @@ class Reply:
     "Seconds of sound per delta; the defaults are vLLM-Omni's."
     rtf: float = 0.0
     "Seconds of work per second of sound of all chunks but the first, whose work is `first_delay_s`."
+    calls: tuple[ToolCall, ...] = ()
+    "Functions that it calls after its words; with an empty text it says none."
     fault: Fault | None = None
     fault_after_s: float | None = None
     "Seconds of sound after which, at a chunk's end, the fault comes; None is before the first delta."
@@ -83,8 +97,10 @@ class Reply:
             return
         if said < len(words):
             yield at, TextDelta("".join(words[said:]))
+        for call in self.calls:
+            yield at, call
         yield at, Usage(0, len(words))
-        yield at, Done()
+        yield at, Done("tool_calls" if self.calls else "stop")
 
     def _chunk_ends(self, length: int) -> Iterator[int]:
         ends = itertools.count(self.first_chunk_s, self.chunk_s)
@@ -103,16 +119,36 @@ def tone(seconds: float, hertz: float = 220.0) -> Pcm:
 
 
 def echo(request: Request) -> Reply:
-    """Tell what the last message brought: seconds of sound, pictures, text."""
+    """Tell what the last message brought: seconds of sound, pictures, text, results of functions.
+
+    Who writes `call NAME` or `call NAME {"its": "arguments"}` has that function called, if it is offered; so
+    has who demands a call.
+    """
     parts = request.messages[-1].parts if request.messages else ()
-    seconds = sum(len(part.pcm) for part in parts if isinstance(part, AudioPart)) / RATE
-    pictures = sum(len(part.frames) for part in parts if isinstance(part, FramesPart))
     words = request.messages[-1].text if request.messages else ""
+    seconds = sum(len(part.pcm) for part in parts if isinstance(part, AudioPart)) / RATE
+    transcript = f"({seconds:.1f} seconds of sound)" if seconds else None
+    if (call := _wanted_call(request, words)) is not None:
+        return Reply(text="", transcript=transcript, calls=(call,))
+    if results := [part.output for part in parts if isinstance(part, ResultPart)]:
+        return Reply(text=f"The function gave: {results[-1]}")
+    pictures = sum(len(part.frames) for part in parts if isinstance(part, FramesPart))
     text = f"I heard {seconds:.1f} seconds of sound and saw {pictures} pictures."
-    return Reply(
-        text=f"{text} You wrote: {words}" if words else text,
-        transcript=f"({seconds:.1f} seconds of sound)" if seconds else None,
-    )
+    return Reply(text=f"{text} You wrote: {words}" if words else text, transcript=transcript)
+
+
+def _wanted_call(request: Request, words: str) -> ToolCall | None:
+    """Return what is to be called, by the words or by the request itself."""
+    names = [tool.name for tool in request.tools]
+    call_id = f"call_{len(request.messages)}"
+    asked = re.fullmatch(r"call (\S+)(?: (\{.*\}))?", words.strip(), re.DOTALL)
+    if not names or request.tool_choice.mode == "none":
+        return None
+    if asked is not None and asked[1] in names:
+        return ToolCall(call_id, asked[1], asked[2] or "{}")
+    if request.tool_choice.mode in ("required", "function"):
+        return ToolCall(call_id, request.tool_choice.name or names[0], "{}")
+    return None
 
 
 class ScriptedEngine:
