@@ -86,7 +86,7 @@ slow='slow or models or browser or people or loopback'
 timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "not ($slow)" \
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
 core=
-for module in ahead assemble attention audio backoff clock coming_back conceal conversation conversation_silence depacketize ear echo endpoint frames gate history ids jitter lean_rtp limits loudness \
+for module in ahead assemble attention audio backoff client_secrets clock coming_back conceal conversation conversation_silence depacketize ear echo endpoint frames gate history ids jitter lean_rtp limits loudness \
     overlap placement playout prosody quiet recorder routes rtvi snapshot spoken talker tape turn_taking turn_taking_broken turn_times turns vad waiting wording; do
     core="$core tests/test_$module.py"
 done

@@ -10,18 +10,21 @@ from typing import Any, Protocol
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
+from .auth import SECRET
 from .calls import Call, Calls, Opened
+from .client_secrets import Secret, Secrets
 from .config import Config, SessionConfig
 from .errors import ClientEventError, SignallingError
 from .forms import parse_form
 from .ids import RANDOM_BYTES, CallId
-from .middleware import Door, guard, read_body, refusals
+from .middleware import Door, guard, note_secret, read_body, refusals
 from .page import Page, web_root
 from .protocol.fields import parse
 from .protocol.realtime_session import merge_session
 from .pulse import Pulse
 from .resume import TOKEN_HEADER, Kept, Resumption, new_token, place_of
 from .rtvi_routes import RtviApi
+from .secret_routes import SecretApi
 from .status import Status
 from .store import open_store
 from .wire import MakeWire
@@ -37,6 +40,8 @@ class OpenCall(Protocol):
     ) -> Call: ...
 
 
+_BETA = "/v1/realtime"
+"Where the beta's clients post their offers, with a model's name in the query."
 _CALLS = "/v1/realtime/calls"
 
 
@@ -58,7 +63,7 @@ def build_app(
     app = _app(
         config, calls, CallApi(config, calls, open_call, worker, status), [refusals(door), guard(door)]
     )
-    app.add_routes(status.routes())
+    app.add_routes([*status.routes(), *SecretApi(lambda: config).routes()])
     app.add_routes(Page(page or web_root()).routes())
     return app
 
@@ -66,7 +71,8 @@ def build_app(
 def build_worker_app(config: Config, calls: Calls, open_call: OpenCall, number: int) -> web.Application:
     """Build the application of one worker of several: calls alone, for the front, which has let them in."""
     api = CallApi(config, calls, open_call, number)
-    return _app(config, calls, api, [refusals(None)], str(number))
+    secrets_noted = note_secret(Secrets(config.server.keys))
+    return _app(config, calls, api, [refusals(None), secrets_noted], str(number))
 
 
 def _app(
@@ -122,7 +128,8 @@ class CallApi:
     async def create(self, request: web.Request) -> web.Response:
         await self.check()
         offer, changes = await _read_offer(request)
-        opened = await self.open(offer, changes, request.headers.get(TOKEN_HEADER))
+        returning = request.headers.get(TOKEN_HEADER)
+        opened = await self.open(offer, changes, returning, secret=request.get(SECRET))
         return web.Response(
             status=201,
             body=opened.answer.encode(),
@@ -137,15 +144,25 @@ class CallApi:
             await self._status.check_ready()
 
     async def open(
-        self, offer: str, changes: Any, returning: str | None, wire: MakeWire | None = None
+        self,
+        offer: str,
+        changes: Any,
+        returning: str | None,
+        wire: MakeWire | None = None,
+        secret: Secret | None = None,
     ) -> Opened:
         """Open a call; `changes` are a client's session settings, `returning` the token of one that was lost.
 
+        The settings of a client secret lie under the client's; those of a lost call were laid over it before.
         Raises SignallingError.
         """
         await self._end_former(returning)
         past = await self._resumption.look(returning)
-        session = _merged(self._session if past is None else past.session, changes)
+        if past is not None:
+            session = _merged(past.session, changes)
+        else:
+            session = _merged(self._session, None if secret is None else secret.session)
+            session = _merged(session, changes)
         call_id = CallId(secrets.token_hex(RANDOM_BYTES), self._worker, self._node)
         token, name = new_token(call_id), str(call_id)
         keeping = self._resumption.keep(token)
@@ -178,6 +195,7 @@ def call_routes(create: Handler, look: Handler, end: Handler) -> list[web.Abstra
     To look whether a call lives is ours: a page learns so, through any balancer, that its server died.
     """
     return [
+        web.post(_BETA, create),
         web.post(_CALLS, create),
         web.get(f"{_CALLS}/{{call_id}}", look, allow_head=False),
         web.delete(f"{_CALLS}/{{call_id}}", end),

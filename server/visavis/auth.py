@@ -3,14 +3,19 @@
 import hmac
 import ipaddress
 import re
+import time
 from collections.abc import Sequence
 from hashlib import sha256
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
+from .client_secrets import Secret, Secrets
 from .config import ServerConfig
 from .errors import ConfigError, SignallingError
+
+SECRET = web.RequestKey("SECRET", Secret)
+"The client secret that a request came with, if it did: its settings lie under the client's own."
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -36,6 +41,7 @@ class Gate:
                 "Set server.keys, or listen on 127.0.0.1."
             )
         self._keys = [_digest(key) for key in config.keys]
+        self._secrets = Secrets(config.keys)
         self._origins = frozenset(_configured_origin(origin) for origin in config.origins)
 
     @property
@@ -70,13 +76,19 @@ class Gate:
             )
 
     def check_key(self, request: web.Request) -> None:
-        """Ask for a bearer key if there are any. Every key is compared, in constant time."""
-        if not self._keys:
+        """Ask for a bearer key if there are any, or for a client secret, which is kept as `request[SECRET]`.
+
+        Every key is compared, in constant time. Without keys a secret counts if it is one, and anything goes.
+        """
+        key = bearer_of(request)
+        if (secret := self._secrets.read(key)) is not None:
+            if secret.expires_at <= time.time():
+                raise SignallingError(401, "The client secret has expired.", code="client_secret_expired")
+            request[SECRET] = secret
             return
-        scheme, _, key = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-        digest = _digest(key.strip())
+        digest = _digest(key)
         matches = [hmac.compare_digest(digest, known) for known in self._keys]
-        if scheme.lower() != "bearer" or not any(matches):
+        if self._keys and not any(matches):
             raise SignallingError(
                 401, "A valid key is needed: Authorization: Bearer <key>.", code="invalid_api_key"
             )
@@ -119,6 +131,18 @@ class Proxies:
     def _trusts(self, address: str) -> bool:
         parsed = _parsed(address)
         return parsed is not None and any(parsed in network for network in self._trusted)
+
+
+def bearer_of(request: web.BaseRequest) -> str:
+    """Return the key that a request came with; "" for none."""
+    scheme, _, key = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def refuse_secret(request: web.Request) -> None:
+    """Raise SignallingError (403) for who has but a client secret: what is asked is for holders of a key."""
+    if SECRET in request:
+        raise _forbidden("A client secret does not do for this: use a key.", "client_secret_not_allowed")
 
 
 def peer_address(request: web.Request) -> str:

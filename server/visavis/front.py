@@ -18,6 +18,7 @@ from .middleware import read_body
 from .placement import Placement
 from .resume import TOKEN_HEADER, place_of
 from .rtvi_routes import call_of, read_candidates, read_offer, rtvi_routes
+from .secret_routes import SecretApi
 from .status import Status
 
 logger = logging.getLogger(__name__)
@@ -58,10 +59,12 @@ class Front:
         self._fleet = fleet
         self._placement = placement
         self._status = status
+        self.secrets = SecretApi(lambda: self.config)
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return [
             *call_routes(self.create, self.pass_to_its_worker, self.pass_to_its_worker),
+            *self.secrets.routes(),
             *rtvi_routes(self.take_offer, self.take_candidates),
         ]
 

@@ -9,7 +9,8 @@ from aiohttp.abc import AbstractAccessLogger
 from aiohttp.typedefs import Handler, Middleware
 
 from .admission import RateLimit
-from .auth import Gate, Proxies
+from .auth import SECRET, Gate, Proxies, bearer_of
+from .client_secrets import Secrets
 from .config import ServerConfig
 from .errors import SignallingError
 from .metrics import REFUSALS
@@ -71,6 +72,18 @@ async def read_body(request: web.Request) -> bytes:
         raise SignallingError(408, "The body took too long to arrive.", code="body_timeout") from error
     except (web.RequestPayloadError, ConnectionError) as error:
         raise SignallingError(400, "The body did not arrive whole.", code="invalid_body") from error
+
+
+def note_secret(secrets: Secrets) -> Middleware:
+    """Keep the client secret of a request as the gate does, where the front's has let it in."""
+
+    @web.middleware
+    async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if (secret := secrets.read(bearer_of(request))) is not None:
+            request[SECRET] = secret
+        return await handler(request)
+
+    return note
 
 
 def guard(door: Door) -> Middleware:

@@ -13,7 +13,9 @@ from typing import Any
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
+from .auth import SECRET
 from .calls import Calls, Opened
+from .client_secrets import Secret
 from .errors import ClientEventError, SignallingError
 from .ids import CallId
 from .middleware import read_body
@@ -27,8 +29,8 @@ PATH = "/api/offer"
 _MAX_CANDIDATES = 256
 _MAX_CANDIDATE = 1_024
 
-OpenCall = Callable[[str, Any, str | None, MakeWire], Awaitable[Opened]]
-"Opens a call by an offer, a client's settings and the token that it comes back with."
+OpenCall = Callable[[str, Any, str | None, MakeWire, Secret | None], Awaitable[Opened]]
+"Opens a call by an offer, a client's settings, the token that it comes back with and its client secret."
 
 _pc_id: Check[str | None] = optional(text(256))
 
@@ -128,7 +130,7 @@ class RtviApi:
             return web.json_response({"sdp": answer, "type": "answer", "pc_id": offer.pc_id})
         await self._check()
         wire = partial(RtviProtocol, model=self._model, began_s=time.time(), resumed=offer.pc_id is not None)
-        opened = await self._open_call(offer.sdp, offer.settings, offer.pc_id, wire)
+        opened = await self._open_call(offer.sdp, offer.settings, offer.pc_id, wire, request.get(SECRET))
         # These clients read the body alone; who carries the request on reads where the call is.
         return web.json_response(
             {"sdp": opened.answer, "type": "answer", "pc_id": opened.token},

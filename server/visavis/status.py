@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import hdrs, web
 
+from .auth import refuse_secret
 from .errors import SignallingError
 from .metrics import exposition
 from .middleware import METRICS
@@ -41,6 +42,7 @@ class Status:
         return web.json_response({"status": "ready"})
 
     async def metrics(self, request: web.Request) -> web.Response:
+        refuse_secret(request)
         body, content_type = await asyncio.to_thread(exposition)  # the loop has sound to send meanwhile
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
 
