@@ -1,6 +1,7 @@
 #!/bin/sh
 # Run the tests with the real architecture: a tiny Qwen3-Omni in torch, all in an environment of its own.
-# Arguments go to pytest. Where pip finds no CPU build of torch by itself, PIP_EXTRA_INDEX_URL names who has one.
+# Arguments go to pytest; --prepare makes the environment alone. Where pip finds no CPU build of torch by itself,
+# PIP_EXTRA_INDEX_URL names who has one.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/setup.sh
@@ -31,5 +32,6 @@ prepare_omni() {
 }
 
 prepare_omni
+[ "${1:-}" != --prepare ] || exit 0
 timed "chromium" debian chromium chromium
 timed "Tiny Qwen3-Omni" "$VENV/bin/python" -m pytest -q tests/omni "$@"

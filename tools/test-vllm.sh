@@ -1,6 +1,7 @@
 #!/bin/sh
 # Test our client against mainline vLLM on the CPU, which serves a tiny Qwen3-Omni from an environment of its own.
-# Arguments go to pytest. Where pip finds no CPU build of torch by itself, PIP_EXTRA_INDEX_URL names who has one.
+# Arguments go to pytest; --prepare makes the environment alone. Where pip finds no CPU build of torch by itself,
+# PIP_EXTRA_INDEX_URL names who has one.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/setup.sh
@@ -33,4 +34,5 @@ prepare_vllm() (
 
 prepare local,dev
 prepare_vllm
+[ "${1:-}" != --prepare ] || exit 0
 VISAVIS_VLLM=$VLLM_VENV timed "Mainline vLLM" "$VENV/bin/python" -m pytest -q tests/mainline "$@"

@@ -83,16 +83,13 @@ PATH=$(cd "$VENV" && pwd)/node/node_modules/.bin:$(cd "$VENV" && pwd)/prometheus
 timed "Models" "$VENV/bin/visavis" models pull || say "Tests that need the models are skipped."
 
 slow='slow or models or browser or people or loopback'
-timed "Unit tests" "$VENV/bin/python" -m pytest -q -n auto --dist worksteal -m "not ($slow)" \
+# Measured as they run: the core has no line or branch without a test.
+"$VENV/bin/python" -m coverage erase
+timed "Unit tests" "$VENV/bin/python" -m coverage run -m pytest -q -n auto --dist worksteal -m "not ($slow)" \
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
-core=
-for module in ahead assemble attention audio backoff client_secrets clock coming_back conceal conversation conversation_silence depacketize ear echo endpoint frames gate history ids jitter lean_rtp limits loudness \
-    overlap placement playout prosody quiet recorder routes rtvi snapshot spoken talker tape turn_taking turn_taking_broken turn_times turns vad waiting wording; do
-    core="$core tests/test_$module.py"
-done
-# shellcheck disable=SC2086 # a list of files
-timed "Coverage of the core" "$VENV/bin/python" -m coverage run -m pytest -q -m "not (people or slow)" $core
+"$VENV/bin/python" -m coverage combine -q
 "$VENV/bin/python" -m coverage report
-# Calls mostly wait for sound to pass, so two run side by side; the models want the machine to themselves.
-timed "Calls and pages" "$VENV/bin/python" -m pytest -q -n 2 --dist loadscope -m "($slow) and not models"
+# Calls mostly wait for sound to pass: four side by side leave half of two cores.
+# The models want the machine to themselves.
+timed "Calls and pages" "$VENV/bin/python" -m pytest -q -n 4 --dist loadscope -m "($slow) and not models"
 timed "Talks with the models" "$VENV/bin/python" -m pytest -q -m models
