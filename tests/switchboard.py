@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from visavis.app import build_app
+from visavis.carrier import Carrier
 from visavis.config import Config, RtcConfig, ServerConfig, SessionConfig
 from visavis.resume import Kept
 from visavis.wire import MakeWire
@@ -90,7 +91,12 @@ class Switchboard:
         self.ready: Callable[[], Awaitable[bool]] = self._yes
 
     def open(
-        self, call_id: str, settings: SessionConfig, kept: Kept | None = None, wire: MakeWire | None = None
+        self,
+        call_id: str,
+        settings: SessionConfig,
+        kept: Kept | None = None,
+        wire: MakeWire | None = None,
+        carrier: Carrier | None = None,
     ) -> FakeCall:
         self.calls.append(FakeCall(call_id, settings, kept=kept, wire=wire, **self.options))
         return self.calls[-1]

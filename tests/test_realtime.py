@@ -553,7 +553,6 @@ def create_response(**response: object) -> dict[str, Any]:
         ({"type": "x" * 5_000}, "invalid_value", "type"),
         ({"type": "response.create", "event_id": 7}, "invalid_type", "event_id"),
         ({"type": "response.create", "event_id": "x" * 513}, "invalid_value", "event_id"),
-        ({"type": "input_audio_buffer.append", "audio": "AAAA"}, "unsupported_event", "type"),
         ({"type": "conversation.item.delete", "item_id": "item_1"}, "unsupported_event", "type"),
         ({"type": "conversation.item.truncate"}, "unsupported_event", "type"),
         ({"type": "conversation.item.retrieve"}, "missing_required_parameter", "item_id"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -178,6 +179,38 @@ async def test_calls_are_spread_evenly_and_all_of_them_answered(shared: Service)
         await asyncio.gather(*(talk(caller) for caller in callers))
         for caller in callers:
             assert await end(shared, http, caller) == (200, "")
+
+
+async def test_calls_over_websockets_are_passed_on_to_workers_and_come_back(shared: Service) -> None:
+    """Each is told its token; with that a later call goes on from it, where its conversation is kept."""
+    async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+        sockets = [
+            await stack.enter_async_context(http.ws_connect(f"{shared.url}/v1/realtime")) for _ in range(2)
+        ]
+        tokens = [await answer_in_text(socket) for socket in sockets]
+        places = [read_call_id(token.partition(".")[0]) for token in tokens]
+        assert len({place.worker for place in places if place is not None}) == 2
+        await sockets[0].close()
+        url = f"{shared.url}/v1/realtime?session_token={tokens[0]}"
+        back = await stack.enter_async_context(http.ws_connect(url))
+        events = [json.loads(await back.receive_str()) for _ in range(3)]
+        assert "visavis.resumed" in [event["type"] for event in events]
+
+
+async def answer_in_text(socket: aiohttp.ClientWebSocketResponse) -> str:
+    """Have something answered; return the session's token."""
+    content = [{"type": "input_text", "text": "Hello."}]
+    item = {"type": "message", "role": "user", "content": content}
+    await socket.send_json({"type": "conversation.item.create", "item": item})
+    await socket.send_json({"type": "response.create", "response": {"output_modalities": ["text"]}})
+    token = ""
+    async for message in socket:
+        event = json.loads(message.data)
+        if event["type"] == "visavis.session_token":
+            token = event["token"]
+        if event["type"] == "response.done":
+            break
+    return token
 
 
 @pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])

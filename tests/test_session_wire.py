@@ -23,6 +23,7 @@ class Plain:
     """One word a message."""
 
     label = "plain"
+    tells_audio = False
 
     def encode(self, event: ev.ServerEvent) -> list[str]:
         return [event.item.content[0].text] if isinstance(event, ev.ItemDone) else []

@@ -86,8 +86,15 @@ def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
     ear = RecordedEar()
     lines = revive(start["lines"]) if "lines" in start else NO_LINES
     past = revive(start["past"]) if "past" in start else ()
-    tools = revive(start["server_tools"]) if "server_tools" in start else ()
-    conversation = Conversation(revive(start["config"]), ear, start["call_id"], lines, past, tools)
+    conversation = Conversation(
+        revive(start["config"]),
+        ear,
+        start["call_id"],
+        lines,
+        past,
+        revive(start["server_tools"]) if "server_tools" in start else (),
+        tells_audio=start.get("tells_audio", False),
+    )
     for record in records:
         now = record.get("t", 0.0)
         match record.get("in"):

@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from .auth import SECRET
 from .calls import Call, Calls, Opened
+from .carrier import Carrier
 from .client_secrets import Secret, Secrets
 from .config import Config, SessionConfig
 from .errors import ClientEventError, SignallingError
@@ -25,6 +26,7 @@ from .pulse import Pulse
 from .resume import TOKEN_HEADER, Kept, Resumption, new_token, place_of
 from .rtvi_routes import RtviApi
 from .secret_routes import SecretApi
+from .socket_routes import SocketApi
 from .status import Status
 from .store import open_store
 from .wire import MakeWire
@@ -36,7 +38,13 @@ class OpenCall(Protocol):
     """Makes the call of a new id with a client's settings, without doing any work; OpenAI's by default."""
 
     def __call__(
-        self, call_id: str, settings: SessionConfig, kept: Kept, /, wire: MakeWire | None = None
+        self,
+        call_id: str,
+        settings: SessionConfig,
+        kept: Kept,
+        /,
+        wire: MakeWire | None = None,
+        carrier: Carrier | None = None,
     ) -> Call: ...
 
 
@@ -72,23 +80,26 @@ def build_worker_app(config: Config, calls: Calls, open_call: OpenCall, number: 
     """Build the application of one worker of several: calls alone, for the front, which has let them in."""
     api = CallApi(config, calls, open_call, number)
     secrets_noted = note_secret(Secrets(config.server.keys))
-    return _app(config, calls, api, [refusals(None), secrets_noted], str(number))
+    return _app(config, calls, api, [refusals(None), secrets_noted], number)
 
 
 def _app(
-    config: Config, calls: Calls, api: "CallApi", middlewares: list[Middleware], worker: str = "0"
+    config: Config, calls: Calls, api: "CallApi", middlewares: list[Middleware], worker: int | None = None
 ) -> web.Application:
+    """Build what both have in common; `worker` is the number of one behind a front."""
     app = web.Application(client_max_size=config.server.max_body, middlewares=middlewares)
     app[CALLS] = calls
     app.add_routes(api.routes())
     app.add_routes(RtviApi(calls, api.check, api.open, config.engine.model).routes())
+    most = config.server.max_socket_message
+    app.add_routes(SocketApi(api, config.engine.model, most, behind_front=worker is not None).routes())
 
     async def close_calls(_: web.Application) -> None:
         await calls.aclose()
         await api.aclose()
 
     async def feel_pulse(_: web.Application) -> AsyncIterator[None]:
-        pulse = asyncio.create_task(Pulse(calls, config.server.max_calls, worker).run())
+        pulse = asyncio.create_task(Pulse(calls, config.server.max_calls, str(worker or 0)).run())
         yield
         pulse.cancel()
         await asyncio.wait({pulse})
@@ -143,6 +154,17 @@ class CallApi:
         if self._status is not None:
             await self._status.check_ready()
 
+    async def open_over(
+        self,
+        carrier: Carrier,
+        wire: MakeWire,
+        returning: str | None,
+        secret: Secret | None,
+        name: str | None,
+    ) -> Opened:
+        """Open a call that needs no offer; `name` is the random part of its id. Raises SignallingError."""
+        return await self.open("", None, returning, wire, secret, carrier, name)
+
     async def open(
         self,
         offer: str,
@@ -150,6 +172,8 @@ class CallApi:
         returning: str | None,
         wire: MakeWire | None = None,
         secret: Secret | None = None,
+        carrier: Carrier | None = None,
+        name: str | None = None,
     ) -> Opened:
         """Open a call; `changes` are a client's session settings, `returning` the token of one that was lost.
 
@@ -163,14 +187,16 @@ class CallApi:
         else:
             session = _merged(self._session, None if secret is None else secret.session)
             session = _merged(session, changes)
-        call_id = CallId(secrets.token_hex(RANDOM_BYTES), self._worker, self._node)
-        token, name = new_token(call_id), str(call_id)
+        call_id = CallId(name or secrets.token_hex(RANDOM_BYTES), self._worker, self._node)
+        token, key = new_token(call_id), str(call_id)
         keeping = self._resumption.keep(token)
         if past is None or returning is None:
             kept = Kept((), keeping)
         else:
             kept = Kept(past.items, keeping, partial(self._resumption.claim, returning))
-        answer = await self._calls.open(name, lambda: self._open_call(name, session, kept, wire), offer)
+        answer = await self._calls.open(
+            key, lambda: self._open_call(key, session, kept, wire, carrier), offer
+        )
         return Opened(answer, f"{_CALLS}/{call_id}", token)
 
     async def _end_former(self, token: str | None) -> None:

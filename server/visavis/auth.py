@@ -19,6 +19,9 @@ SECRET = web.RequestKey("SECRET", Secret)
 
 _PORTS = {"http": 80, "https": 443}
 
+_KEY_PROTOCOL = "openai-insecure-api-key."
+"Begins the name of a WebSocket's subprotocol that is a key: browsers can send no other header."
+
 _HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)
 
 _FORWARDING = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
@@ -136,6 +139,8 @@ class Proxies:
 def bearer_of(request: web.BaseRequest) -> str:
     """Return the key that a request came with; "" for none."""
     scheme, _, key = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    if not scheme:
+        return _key_in_protocols(request) or ""
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
@@ -189,6 +194,15 @@ def _host_name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def _key_in_protocols(request: web.BaseRequest) -> str | None:
+    """Return the key that a browser puts among its subprotocols, as OpenAI's clients do."""
+    for line in request.headers.getall(hdrs.SEC_WEBSOCKET_PROTOCOL, ()):
+        for name in line.split(","):
+            if name.strip().startswith(_KEY_PROTOCOL):
+                return name.strip().removeprefix(_KEY_PROTOCOL)
+    return None
 
 
 def _origin(text: str) -> str | None:

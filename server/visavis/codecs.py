@@ -15,12 +15,15 @@ from typing import Protocol
 
 import av
 import numpy as np
+from numpy.typing import NDArray
 
 from .audio import BLOCK, RATE, Pcm, Resampler
 from .conceal import Concealer
 from .config import RtcConfig
 
 logger = logging.getLogger(__name__)
+
+G711_RATE = 8_000
 
 MAX_PACKET_MS = 120
 "The most audio in one Opus packet (RFC 6716 section 2.1.4)."
@@ -240,14 +243,34 @@ class AvOpusDecoder:
         return self._concealer.conceal(samples)
 
 
+def g711_table(law: str) -> Pcm:
+    """Return the sample that each byte stands for, of `pcmu` or `pcma`."""
+    return _ulaw_table() if law == "pcmu" else _alaw_table()
+
+
+def encode_g711(pcm: Pcm, law: str) -> bytes:
+    """Return the bytes of `pcmu` or `pcma` that are nearest to the samples (8 kHz)."""
+    return _g711_bytes(law)[pcm.view(np.uint16)].tobytes()
+
+
+@lru_cache(maxsize=2)
+def _g711_bytes(law: str) -> NDArray[np.uint8]:
+    """Return the byte for each sample, these taken as numbers without a sign."""
+    table = g711_table(law).astype(np.int32)
+    order = np.argsort(table, kind="stable")
+    samples = np.arange(65_536).astype(np.uint16).view(np.int16).astype(np.int32)
+    borders = (table[order][1:] + table[order][:-1]) / 2
+    return order[np.searchsorted(borders, samples)].astype(np.uint8)
+
+
 class G711Decoder:
     """µ-law or A-law at 8 kHz (ITU-T G.711), brought to 24 kHz."""
 
-    clock_rate = 8_000
+    clock_rate = G711_RATE
 
     def __init__(self, law: str) -> None:
-        self._table = _ulaw_table() if law == "pcmu" else _alaw_table()
-        self._resampler = Resampler(8_000, RATE)
+        self._table = g711_table(law)
+        self._resampler = Resampler(G711_RATE, RATE)
         self._concealer = Concealer()
 
     def duration(self, payload: bytes) -> int:

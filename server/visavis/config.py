@@ -14,6 +14,9 @@ from typing import Literal
 from .errors import ConfigError
 from .ids import NODE
 
+SoundFormat = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+"Of sound in events: 16-bit PCM of 24 kHz, little endian; G.711 of 8 kHz, µ-law or A-law. All mono."
+
 MAX_WORKERS = 64
 "More cores than any one machine's network would carry calls for."
 
@@ -98,6 +101,9 @@ class SessionConfig:
     output_modalities: tuple[Literal["audio", "text"], ...] = ("audio",)
     voice: str | None = None
     "None leaves the choice to the engine."
+    input_format: SoundFormat = "audio/pcm"
+    "Of sound in events; what a microphone sends has its own."
+    output_format: SoundFormat = "audio/pcm"
     turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
     "None is push-to-talk: the client commits."
     transcribe: bool = True
@@ -485,6 +491,8 @@ class ServerConfig:
     max_body: int = 262_144
     max_message: int = 262_144
     "Bytes of one data-channel message: what browsers allow at most."
+    max_socket_message: int = 20 << 20
+    "Bytes of one WebSocket message: OpenAI takes 15 MiB of sound in one, which is 20 as base64."
     max_events_per_s: float = 50.0
     max_requests_per_s: float = 20.0
     "By one address, of requests that open or end a call; three seconds' worth may come at once."

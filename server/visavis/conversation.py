@@ -40,7 +40,8 @@ class Conversation:
 
     `ear` tells what there is in a block of sound; `lines` is what the assistant has to say of itself, nothing
     by default; `past` is what was said in a call that this one goes on from; `server_tools` are functions
-    that whoever drives it runs (`actions.RunTool`), of which engines are told besides the client's. Client
+    that whoever drives it runs (`actions.RunTool`), of which engines are told besides the client's. With
+    `tells_audio` sound is also told as it comes (`ev.ReplyAudio`). Client
     events that cannot be obeyed raise ClientEventError and change nothing; nothing else raises.
     """
 
@@ -52,6 +53,8 @@ class Conversation:
         lines: Lines = NO_LINES,
         past: Sequence[Item] = (),
         server_tools: tuple[Tool, ...] = (),
+        *,
+        tells_audio: bool = False,
     ) -> None:
         self.history = History(config.history, call_id)
         for item in past:
@@ -62,7 +65,14 @@ class Conversation:
         self._transcripts = Transcripts(self.history, self._outbox, config.watchdog.transcript_s)
         self._transcripts.told = config.session.transcribe
         self._speaker = Speaker(
-            config, call_id, self.history, self._transcripts, self._outbox, lines, server_tools
+            config,
+            call_id,
+            self.history,
+            self._transcripts,
+            self._outbox,
+            lines,
+            server_tools,
+            tells_audio=tells_audio,
         )
         self._listener = Listener(
             config, call_id, ear, self.history, self._transcripts, self._outbox, self._speaker

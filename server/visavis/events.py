@@ -102,14 +102,6 @@ class ClearOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendAudio:
-    """Sound from the client's own buffer, after all that came before: as if the microphone had heard it."""
-
-    pcm: Pcm
-    "Mono, 24 kHz."
-
-
-@dataclass(frozen=True, slots=True)
 class DeleteItem:
     item_id: str
 
@@ -448,6 +440,7 @@ ServerEvent = (
     | ThinkingEnded
     | ReplyBegan
     | ReplyText
+    | ReplyAudio
     | ReplyEnded
     | CallBegan
     | CallArguments

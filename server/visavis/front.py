@@ -4,21 +4,25 @@ What opens a call goes to the worker with the fewest, what is for a call to the 
 """
 
 import logging
+import secrets
 
 import aiohttp
 from aiohttp import hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from .app import call_routes
+from .auth import bearer_of
 from .config import Config
 from .errors import SignallingError
 from .fleet import Fleet
-from .ids import CallId, read_call_id
+from .ids import RANDOM_BYTES, CallId, read_call_id
 from .middleware import read_body
 from .placement import Placement
 from .resume import TOKEN_HEADER, place_of
 from .rtvi_routes import call_of, read_candidates, read_offer, rtvi_routes
 from .secret_routes import SecretApi
+from .socket_call import PROTOCOLS
+from .socket_routes import NAME_HEADER, check_upgrade, relay, returning_by, socket_routes
 from .status import Status
 
 logger = logging.getLogger(__name__)
@@ -40,6 +44,7 @@ _KEPT_BACK = frozenset(
         "content-encoding",
         "accept-encoding",
         "host",
+        NAME_HEADER.lower(),
         "date",
         "server",
     }
@@ -66,6 +71,7 @@ class Front:
             *call_routes(self.create, self.pass_to_its_worker, self.pass_to_its_worker),
             *self.secrets.routes(),
             *rtvi_routes(self.take_offer, self.take_candidates),
+            *socket_routes(self.take_socket),
         ]
 
     async def create(self, request: web.Request) -> web.StreamResponse:
@@ -85,18 +91,73 @@ class Front:
         body = await read_body(request)
         return await self._pass_to(call_of(read_candidates(body).pc_id), request, body)
 
+    async def take_socket(self, request: web.Request) -> web.StreamResponse:
+        """Have a worker carry a call over a WebSocket, and pass on what is said on it."""
+        check_upgrade(web.WebSocketResponse(protocols=PROTOCOLS), request)
+        await self._check()
+        rather = self._former_worker(returning_by(request) or "")
+        number: int | None = None
+        while True:
+            number = self._choose(number, rather)
+            try:
+                worker = await self._connect(number, request)
+            except aiohttp.WSServerHandshakeError as error:
+                raise SignallingError(
+                    error.status, "The call was refused; see the server's log.", code="refused"
+                ) from error
+            except aiohttp.ClientError as error:
+                logger.warning("worker %d opens no call: %s", number, error or type(error).__name__)
+                continue
+            return await relay(request, worker, self.config.server.max_socket_message)
+
+    async def _connect(self, number: int, request: web.Request) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket to a worker, and keep the books about its call."""
+        http = self._fleet.http(number)
+        if http is None:
+            raise _no_such_call()
+        name = secrets.token_hex(RANDOM_BYTES)
+        passed = _passed(request.headers).items()
+        headers = {n: value for n, value in passed if not n.lower().startswith("sec-websocket-")}
+        headers |= {NAME_HEADER: name, hdrs.AUTHORIZATION: f"Bearer {bearer_of(request)}"}
+        opened: str | None = None
+        self._placement.begin(number)
+        try:
+            worker = await http.ws_connect(
+                f"http://worker{request.rel_url.raw_path_qs}",
+                headers=headers,
+                max_msg_size=self.config.server.max_socket_message,
+                protocols=PROTOCOLS,
+            )
+            opened = str(CallId(name, number, self.config.server.node))
+        finally:
+            self._note(number, opened)
+        return worker
+
+    def _choose(self, besides: int | None, rather: int | None) -> int:
+        """Choose the worker of a call. Raises SignallingError."""
+        self._check_room()
+        number = self._placement.choose(besides=besides, rather=rather)
+        if number is None:
+            raise SignallingError(
+                503, "The server cannot take the call now.", code="no_worker", retry_after_s=1
+            )
+        return number
+
+    def _note(self, number: int, opened: str | None) -> None:
+        """Keep the books about a call that a worker has opened, or not."""
+        if opened is None:
+            self._placement.refused(number)
+        else:
+            self._placement.opened(number, opened)
+        self._fleet.note_placed(number)
+
     async def _open(self, request: web.Request, body: bytes, returning: str) -> web.StreamResponse:
         """Have a call opened; `returning` is the token of one that was lost, if it is one."""
         number: int | None = None
         # Who comes back finds the conversation where it was, if each worker keeps its own.
         rather = self._former_worker(returning)
         while True:
-            self._check_room()
-            number = self._placement.choose(besides=number, rather=rather)
-            if number is None:
-                raise SignallingError(
-                    503, "The server cannot take the call now.", code="no_worker", retry_after_s=1
-                )
+            number = self._choose(number, rather)
             try:
                 response = await self._place(number, request, body)
             except aiohttp.ClientError as error:
@@ -147,11 +208,7 @@ class Front:
             if response.status < 300 and hdrs.LOCATION in response.headers:
                 opened = response.headers[hdrs.LOCATION].rpartition("/")[2]
         finally:
-            if opened is None:
-                self._placement.refused(number)
-            else:
-                self._placement.opened(number, opened)
-            self._fleet.note_placed(number)
+            self._note(number, opened)
         return response
 
     async def _pass_on(self, number: int, request: web.Request, body: bytes) -> web.StreamResponse:

@@ -5,7 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -24,6 +24,7 @@ from .actions import (
     WantVideo,
 )
 from .audio import BLOCK, Pcm
+from .carrier import Carrier
 from .config import Config, SessionConfig
 from .conversation import Conversation
 from .ear import Ear
@@ -32,10 +33,10 @@ from .engine.hearing import Ears
 from .errors import ClientEventError, EngineError, EngineLost
 from .frames import Frame, Source
 from .history import History
+from .inbox import Inbox
 from .lines import NO_LINES, Lines
 from .protocol.realtime import RealtimeProtocol
 from .resume import Kept
-from .rtc import Media
 from .trace import CallTrace
 from .watch import CallWatch
 from .wire import MakeWire
@@ -63,6 +64,11 @@ _LEFT = ("the client hung up", "nobody spoke")
 _ELSEWHERE = ("the caller comes back", "the caller went on in another call")
 "Ends of a call that the caller does not take for an end."
 
+_AT_ONCE = 10
+"Blocks of sound from a message that are heard in one go: about a millisecond's work,"
+_REST_S = 0.002
+"after which other calls have their turn: a minute is heard in a second."
+
 _SILENCE: Pcm = np.zeros(BLOCK, np.int16)
 
 
@@ -85,12 +91,13 @@ class Session:
         ears: Ears | None = None,
         judge: Judge | None = None,
         *,
-        media: Media,
+        media: Carrier,
         watch: CallWatch | None = None,
         kept: Kept | None = None,
         wire: MakeWire | None = None,
+        max_message: int | None = None,
     ) -> None:
-        """`wire` is OpenAI's by default."""
+        """`wire` is OpenAI's by default; `max_message` comes in place of the setting for data channels."""
         self.call_id = call_id
         self._config = config
         self._engine = engine
@@ -102,15 +109,18 @@ class Session:
         self._watch = watch or CallWatch()
         conversation = config.conversation_with(settings)
         past = () if kept is None else kept.past
-        trace.start(call_id=call_id, config=conversation, lines=lines, past=past)
         self._ear = ear
-        self._conversation = Conversation(conversation, trace.listen_to(ear), call_id, lines, past)
+        self._wire = RealtimeProtocol(call_id, config.engine.model) if wire is None else wire(call_id)
+        told = self._wire.tells_audio
+        trace.start(call_id=call_id, config=conversation, lines=lines, past=past, tells_audio=told)
+        self._conversation = Conversation(
+            conversation, trace.listen_to(ear), call_id, lines, past, tells_audio=told
+        )
         self._past = past
         self._keeping = None if kept is None else kept.keeping
         self._claim = None if kept is None else kept.claim
         if self._keeping is not None:
             self._keeping.follow(self._conversation.snapshot)
-        self._wire = RealtimeProtocol(call_id, config.engine.model) if wire is None else wire(call_id)
         self._peer = media.peer(self, self._wire.label)
         self._loop = asyncio.get_running_loop()
         self._tasks: asyncio.TaskGroup | None = None
@@ -124,6 +134,14 @@ class Session:
         self._posting: asyncio.Handle | None = None
         self._guarding = _Guard(self._fail)
         self._feeding = _Feeding(self._fail, self._loop.time, self._drain)
+        self._max_message = max_message or config.server.max_message
+        self._inbox = Inbox()
+        self._reading: asyncio.TimerHandle | None = None
+        "The rest of the inbox is dealt with then."
+        self._read_all = asyncio.Event()
+        self._read_all.set()
+        self._inserted = 0
+        "Samples heard that no microphone sent, by which what it sends is later for us than for the peer."
         self._hidden: set[Source] = set()
         "What the client says that it does not show, though pictures come."
         self._over = asyncio.Event()
@@ -196,6 +214,9 @@ class Session:
                 self._timer.cancel()
             if self._posting is not None:
                 self._posting.cancel()
+            if self._reading is not None:
+                self._reading.cancel()
+            self._read_all.set()
             await self._peer.aclose()
             self._ear.reset()  # gives back what it borrowed
             await self._leave()
@@ -253,12 +274,15 @@ class Session:
         if source in self._hidden:
             return wanted
         with self._feeding as now:
+            at += self._inserted
             wanted = self._conversation.wants_frame(at, source)
             self._trace.frame_offered(at, wanted, now)
         return wanted
 
     def receive_frame(self, frame: Frame) -> None:
         with self._feeding as now:
+            if self._inserted:
+                frame = replace(frame, at=frame.at + self._inserted)
             self._trace.frame(frame, now)
             self._conversation.receive_frame(frame, now)
 
@@ -270,6 +294,38 @@ class Session:
         return block  # noqa: RET504 - silence if feeding failed
 
     def receive_message(self, text: str) -> None:
+        """Deal with a message: at once, unless sound that was sent before it is still to be heard."""
+        if not self._inbox.put(text):
+            full = ClientEventError("Sound was sent faster than it can be heard.", code="rate_limit_exceeded")
+            self._send(self._wire.encode_error(full, echo=False))
+        elif self._reading is None:
+            self._read()
+
+    async def caught_up(self) -> None:
+        """Wait until all that was received is dealt with, or nobody will."""
+        await self._read_all.wait()
+
+    def _read(self) -> None:
+        self._reading = None
+        blocks = 0
+        while (what := self._inbox.take()) is not None:
+            if isinstance(what, str):
+                self._receive(what)
+                continue
+            self._hear(what)
+            blocks += 1
+            if blocks == _AT_ONCE and self._inbox:
+                self._read_all.clear()
+                self._reading = self._loop.call_later(_REST_S, self._read)
+                return
+        self._read_all.set()
+
+    def _hear(self, pcm: Pcm) -> None:
+        """Hear a block that no microphone has sent."""
+        self.receive_audio(pcm)
+        self._inserted += len(pcm)
+
+    def _receive(self, text: str) -> None:
         with self._feeding as now:
             if (refusal := self._refusal(text, now)) is not None:
                 # Before it is read, so there is no event id to echo.
@@ -277,7 +333,11 @@ class Session:
                 return
             try:
                 asked = self._wire.decode(text, self._conversation.session)
+                if len(asked.sound):
+                    self._allowance += 1  # its length is what bounds it
+                    self._inbox.hear(asked.sound)
                 for event in asked.events:
+                    self._complete_sound(event)
                     self._trace.client(event, now)
                     self._conversation.receive_client(event, now)
             except ClientEventError as error:
@@ -289,6 +349,13 @@ class Session:
             self._hidden -= {source for source, shown in asked.shown if shown}
             if asked.hangs_up:
                 self.hang_up("the client hung up")
+
+    def _complete_sound(self, event: ev.ClientEvent) -> None:
+        """Hear the last of what a commit is about, which is less than a block; or forget it."""
+        if isinstance(event, ev.CommitAudio) and (rest := self._inbox.rest()) is not None:
+            self._hear(rest)
+        elif isinstance(event, ev.ClearAudio):
+            self._inbox.forget_rest()
 
     def channel_opened(self) -> None:
         with self._guarding:
@@ -452,9 +519,9 @@ class Session:
     def _refusal(self, text: str, now: float) -> ClientEventError | None:
         """Tell why a message is not even read: it is too long, or one too many within a second."""
         server = self._config.server
-        if len(text) > server.max_message:
+        if len(text) > self._max_message:
             return ClientEventError(
-                f"The message has more than {server.max_message} bytes.", code="message_too_large"
+                f"The message has more than {self._max_message} bytes.", code="message_too_large"
             )
         most = server.max_events_per_s
         self._allowance = min(most, self._allowance + (now - self._allowance_at) * most)

@@ -68,6 +68,8 @@ class Speaker:
         outbox: Outbox,
         lines: Lines,
         server_tools: tuple[Tool, ...] = (),
+        *,
+        tells_audio: bool = False,
     ) -> None:
         self.session = config.session
         self.floor = Floor.IDLE
@@ -86,6 +88,8 @@ class Speaker:
         self._outbox = outbox
         self._lines = lines
         self._playout = Playout(config.playout)
+        self._tells_audio = tells_audio
+        "The client plays what it is told; what is pulled tells how far it should be."
         self._waiting = Waiting(config.waiting, EMPTY if lines.waiting is None else lines.waiting.pcm)
         self._budget = Budget(config.speculation)
         self._functions = Functions(config.functions, server_tools, history, outbox)
@@ -228,8 +232,8 @@ class Speaker:
         response = self._next_response(create, now)
         response.own, response.interruptible = True, interruptible
         item = self._begin_reply(response)
-        samples = self._playout.write(line.pcm, now, learn=False) if spoken else 0
         response.audio_seen = spoken
+        samples = self._play(response.id, item, line.pcm, now, learn=False) if spoken else 0
         self._history.extend_reply(item, line.text, samples)
         self._outbox.notify(ev.ReplyText(response.id, item, line.text))
         self._end_generation(response, "completed", now)
@@ -263,7 +267,7 @@ class Speaker:
                     self._end_thinking(response)
                     response.audio_seen = True
                     item = self._begin_reply(response)
-                    self._history.extend_reply(item, "", self._playout.write(delta.pcm, now))
+                    self._history.extend_reply(item, "", self._play(response.id, item, delta.pcm, now))
             case ThinkingDelta():
                 self._outbox.mark(response, "first_thought", now)
                 self._think(response, now)
@@ -467,6 +471,13 @@ class Speaker:
             self._outbox.notify(ev.ReplyBegan(response.id, item, previous))
         return response.item_id
 
+    def _play(self, response_id: int, item_id: str, pcm: Pcm, now: float, *, learn: bool = True) -> int:
+        """Have sound of a reply heard; return how much of it there was room for."""
+        samples = self._playout.write(pcm, now, learn=learn)
+        if self._tells_audio and samples:
+            self._outbox.notify(ev.ReplyAudio(response_id, item_id, pcm[:samples]))
+        return samples
+
     def _apologise(self, response: Response, now: float) -> None:
         """Say that there is no answer, or no more of it. It is the caller who hears this, not the engine."""
         apology = self._lines.apology
@@ -475,7 +486,7 @@ class Speaker:
         self._outbox.mark(response, "apology", now)
         response.audio_seen |= len(apology.pcm) > 0
         item = self._begin_reply(response)
-        samples = self._playout.write(apology.pcm, now, learn=False)
+        samples = self._play(response.id, item, apology.pcm, now, learn=False)
         said = self._history.apologise(item, apology.text, samples)
         self._outbox.notify(ev.ReplyText(response.id, item, said))
 

@@ -1,10 +1,11 @@
 """What a call and its client speak: the seam between a session and a protocol. Sans-I/O."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from . import events as ev
+from .audio import EMPTY, Pcm
 from .config import SessionConfig
 from .errors import VisavisError
 from .frames import Source
@@ -21,6 +22,8 @@ class Asked:
     shown: tuple[tuple[Source, bool], ...] = ()
     "What the client says that it shows from now on, or does not: pictures of that are not looked at."
     hangs_up: bool = False
+    sound: Pcm = field(default_factory=lambda: EMPTY, compare=False)
+    "Mono, 24 kHz: from the client's own buffer, heard as if the microphone had heard it, and without events."
 
 
 class Wire(Protocol):
@@ -29,6 +32,11 @@ class Wire(Protocol):
     @property
     def label(self) -> str:
         """Name of the data channel that clients of this protocol open."""
+        ...
+
+    @property
+    def tells_audio(self) -> bool:
+        """Whether the client is told what it is to play (`ReplyAudio`), for want of a track."""
         ...
 
     def encode(self, event: ev.ServerEvent) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from .app import CALLS, OpenCall, build_app
+from .carrier import Carrier
 from .config import Config, SessionConfig
 from .conversation import Conversation
 from .ear import caller_ear
@@ -77,12 +78,23 @@ async def making_calls(config: Config, engine: Engine, lines: Callable[[], Lines
     ):
 
         def open_call(
-            call_id: str, settings: SessionConfig, kept: Kept, wire: MakeWire | None = None
+            call_id: str,
+            settings: SessionConfig,
+            kept: Kept,
+            wire: MakeWire | None = None,
+            carrier: Carrier | None = None,
         ) -> Session:
             ear = caller_ear(config.conversation, pool)
             trace = CallTrace(config.trace, call_id)
             parts = (call_id, config, settings, engine, ear, trace, lines(), ears, judge)
-            return Session(*parts, media=media, watch=watch(call_id), kept=kept, wire=wire)
+            return Session(
+                *parts,
+                media=carrier or media,
+                watch=watch(call_id),
+                kept=kept,
+                wire=wire,
+                max_message=None if carrier is None else config.server.max_socket_message,
+            )
 
         yield open_call
 

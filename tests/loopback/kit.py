@@ -17,6 +17,7 @@ from speech import silence
 from visavis.app import CALLS, build_app
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.calls import Calls
+from visavis.carrier import Carrier
 from visavis.config import Config, RtcConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine import Delta, Engine, Request
@@ -55,11 +56,18 @@ async def running_server(
     await media.open()
     sessions: list[Session] = []
 
-    def open_call(call_id: str, settings: SessionConfig, kept: Kept, wire: MakeWire | None = None) -> Session:
+    def open_call(
+        call_id: str,
+        settings: SessionConfig,
+        kept: Kept,
+        wire: MakeWire | None = None,
+        carrier: Carrier | None = None,
+    ) -> Session:
         ear = caller_ear(config.conversation, pool)
         trace = CallTrace(config.trace, call_id)
         parts = (call_id, config, settings, engine, ear, trace)
-        sessions.append(session(*parts, media=media, kept=kept, wire=wire))
+        most = None if carrier is None else config.server.max_socket_message
+        sessions.append(session(*parts, media=carrier or media, kept=kept, wire=wire, max_message=most))
         return sessions[-1]
 
     app = build_app(config, open_call, engine.ready)

@@ -1,4 +1,4 @@
-"""OpenAI's Realtime events, as on a WebRTC data channel, to and from the conversation's own. Sans-I/O.
+"""OpenAI's Realtime events, on a data channel or a WebSocket, to and from the conversation's own. Sans-I/O.
 
 Ids on the wire are made of the call's id and a number that counts up, so that a call replayed gives the
 same bytes. Events of ours that the interface does not have begin with `visavis.`; stock clients skip them.
@@ -7,11 +7,12 @@ same bytes. Events of ours that the interface does not have begin with `visavis.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, assert_never
 
 from .. import events as ev
 from ..audio import RATE
-from ..config import SessionConfig
+from ..config import SessionConfig, SoundFormat
 from ..errors import ClientEventError, EngineError, VisavisError
 from ..history import (
     AudioContent,
@@ -25,7 +26,8 @@ from ..history import (
 from ..wire import Asked
 from .fields import Fields, optional, parse, text
 from .realtime_client import read_event
-from .realtime_session import session_object
+from .realtime_session import MAX_ID, session_object
+from .realtime_sound import APPEND, SoundReader, SoundWriter
 from .realtime_tools import call_events, call_object, result_object
 
 Body = dict[str, Any]
@@ -39,6 +41,7 @@ class _Reply:
     """What of a response must be remembered between its events."""
 
     spoken: bool
+    sound: SoundWriter
     item_id: str = ""
     texts: list[str] = field(default_factory=list)
 
@@ -47,11 +50,17 @@ class RealtimeProtocol:
     """The wire of one call: `encode` what the conversation tells, `decode` what the client sends.
 
     `model` is the name that the client is told, whatever name it asked for; `expires_at` is Unix seconds.
+    With `tells_audio` the client has no track: it is told what to play, and not how far that is.
     """
 
     label = "oai-events"
 
-    def __init__(self, call_id: str, model: str, *, expires_at: int | None = None) -> None:
+    def __init__(
+        self, call_id: str, model: str, *, expires_at: int | None = None, tells_audio: bool = False
+    ) -> None:
+        self.tells_audio = tells_audio
+        self._heard = SoundReader()
+        self._output_format: SoundFormat = "audio/pcm"
         self._model = model
         self._expires_at = expires_at
         self._key = call_id.removeprefix("rtc_")
@@ -104,10 +113,12 @@ class RealtimeProtocol:
     def _expand(self, event: ev.ServerEvent) -> Iterator[Body]:
         match event:
             case ev.SessionCreated(session):
+                self._output_format = session.output_format
                 yield {"type": "session.created", "session": self.session_object(session)}
                 conversation = {"id": f"conv_{self._key}", "object": "realtime.conversation"}
                 yield {"type": "conversation.created", "conversation": conversation}
             case ev.SessionUpdated(session):
+                self._output_format = session.output_format
                 yield {"type": "session.updated", "session": self.session_object(session)}
             case ev.SpeechBegan(item_id, at_ms):
                 yield {
@@ -155,7 +166,12 @@ class RealtimeProtocol:
             case ev.TranscriptPart() | ev.TranscriptDone() | ev.TranscriptFailed():
                 yield self._transcription(event)
             case (
-                ev.ResponseCreated() | ev.ReplyBegan() | ev.ReplyText() | ev.ReplyEnded() | ev.ResponseDone()
+                ev.ResponseCreated()
+                | ev.ReplyBegan()
+                | ev.ReplyText()
+                | ev.ReplyAudio()
+                | ev.ReplyEnded()
+                | ev.ResponseDone()
             ):
                 yield from self._expand_response(event)
             case ev.CallBegan() | ev.CallArguments() | ev.CallEnded() | ev.CallAnswered():
@@ -164,6 +180,8 @@ class RealtimeProtocol:
                 yield {"type": "visavis.thinking_started", "response_id": self._response_id(response_id)}
             case ev.ThinkingEnded(response_id):
                 yield {"type": "visavis.thinking_stopped", "response_id": self._response_id(response_id)}
+            case ev.PlayoutStarted() | ev.PlayoutStopped() | ev.PlayoutCleared() if self.tells_audio:
+                pass  # how far it has played is the client's to know
             case ev.PlayoutStarted(response_id):
                 yield {"type": "output_audio_buffer.started", "response_id": self._response_id(response_id)}
             case ev.PlayoutStopped(response_id):
@@ -217,12 +235,19 @@ class RealtimeProtocol:
     # Responses to the client.
 
     def _expand_response(
-        self, event: ev.ResponseCreated | ev.ReplyBegan | ev.ReplyText | ev.ReplyEnded | ev.ResponseDone
+        self,
+        event: ev.ResponseCreated
+        | ev.ReplyBegan
+        | ev.ReplyText
+        | ev.ReplyAudio
+        | ev.ReplyEnded
+        | ev.ResponseDone,
     ) -> Iterator[Body]:
         of_response = {"response_id": self._response_id(event.response_id)}
         match event:
             case ev.ResponseCreated():
-                self._replies[event.response_id] = _Reply(spoken="audio" in event.output_modalities)
+                sound = SoundWriter(self._output_format)
+                self._replies[event.response_id] = _Reply("audio" in event.output_modalities, sound)
                 yield {"type": "response.created", "response": self._response_object(event)}
             case ev.ReplyBegan(response_id, item, previous):
                 reply = self._replies[response_id]
@@ -240,6 +265,8 @@ class RealtimeProtocol:
                 reply.texts.append(event.text)
                 kind = "output_audio_transcript" if reply.spoken else "output_text"
                 yield {"type": f"response.{kind}.delta", **self._of_part(response_id), "delta": event.text}
+            case ev.ReplyAudio(response_id, _, pcm):
+                yield from self._sound(response_id, self._replies[response_id].sound.write(pcm))
             case ev.ReplyEnded(response_id, item, previous):
                 yield from self._end_part(response_id)
                 yield _item_event("conversation.item.done", item, previous)
@@ -261,11 +288,18 @@ class RealtimeProtocol:
         place = self._of_part(response_id)
         whole = "".join(reply.texts)
         if reply.spoken:
+            if self.tells_audio:
+                yield from self._sound(response_id, reply.sound.finish())
             yield {"type": "response.output_audio.done", **place}
             yield {"type": "response.output_audio_transcript.done", **place, "transcript": whole}
         else:
             yield {"type": "response.output_text.done", **place, "text": whole}
         yield {"type": "response.content_part.done", **place, "part": _part_object(reply)}
+
+    def _sound(self, response_id: int, sound: str) -> Iterator[Body]:
+        if sound:
+            place = self._of_part(response_id)
+            yield {"type": "response.output_audio.delta", **place, "delta": sound}
 
     def _of_part(self, response_id: int) -> Body:
         return {
@@ -316,7 +350,13 @@ class RealtimeProtocol:
         fields = Fields(parse(message))
         self._answering = fields.read("event_id", optional(text(512)), None)
         try:
-            return Asked((read_event(fields, session, self._key),))
+            if fields.read("type", optional(text(MAX_ID)), None) == APPEND:
+                sound = fields.require("audio", partial(self._heard.read, kind=session.input_format))
+                return Asked(sound=sound)
+            event = read_event(fields, session, self._key)
+            if isinstance(event, ev.ClearAudio):
+                self._heard.clear()
+            return Asked((event,))
         except ClientEventError as error:
             error.event_id = self._answering
             raise

@@ -22,7 +22,6 @@ _MAX_PARTS = 64
 
 _LATER = frozenset(
     {
-        "input_audio_buffer.append",
         "conversation.item.delete",
         "conversation.item.truncate",
     }

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..audio import RATE
-from ..config import SessionConfig, TurnDetection
+from ..config import SessionConfig, SoundFormat, TurnDetection
 from .fields import Check, Fields, array, boolean, integer, number, one_of, optional, refuse_type, text
 from .realtime_tools import tool_choice, tool_choice_object, tool_objects, tools
 
@@ -22,7 +22,11 @@ Modalities = tuple[Literal["audio", "text"], ...]
 _DEFAULT_VOICE = "default"
 "What the engine's own choice is called on the wire, where a voice always has a name."
 
-_FORMAT = {"type": "audio/pcm", "rate": RATE}
+_BETA_FORMATS: dict[str, SoundFormat] = {
+    "pcm16": "audio/pcm",
+    "g711_ulaw": "audio/pcmu",
+    "g711_alaw": "audio/pcma",
+}
 
 instructions = text(MAX_TEXT)
 temperature = optional(number(0, 2))
@@ -47,6 +51,12 @@ def merge_session(base: SessionConfig, changes: Any, param: str = "session") -> 
         instructions=top.read("instructions", instructions, base.instructions),
         output_modalities=read_modalities(top, base.output_modalities),
         voice=spoken.read("voice", voice, top.read("voice", voice, base.voice)),
+        input_format=heard.read(
+            "format", _format, top.read("input_audio_format", _beta_format, base.input_format)
+        ),
+        output_format=spoken.read(
+            "format", _format, top.read("output_audio_format", _beta_format, base.output_format)
+        ),
         turn_detection=heard.read(
             "turn_detection",
             turn_detection,
@@ -82,12 +92,16 @@ def session_object(
         "include": None,
         "audio": {
             "input": {
-                "format": _FORMAT,
+                "format": _format_object(session.input_format),
                 "transcription": {"model": model} if session.transcribe else None,
                 "noise_reduction": None,
                 "turn_detection": _turn_detection_object(session.turn_detection),
             },
-            "output": {"format": _FORMAT, "voice": session.voice or _DEFAULT_VOICE, "speed": 1.0},
+            "output": {
+                "format": _format_object(session.output_format),
+                "voice": session.voice or _DEFAULT_VOICE,
+                "speed": 1.0,
+            },
         },
     }
     if session.temperature is not None:
@@ -114,6 +128,23 @@ def voice(value: Any, param: str) -> str | None:
         return Fields(value, param).require("id", text(MAX_ID, 1))
     name = optional(text(MAX_ID, 1))(value, param)
     return None if name == _DEFAULT_VOICE else name
+
+
+def _format(value: Any, param: str) -> SoundFormat:
+    fields = Fields(value, param)
+    kinds: Check[SoundFormat] = one_of("audio/pcm", "audio/pcmu", "audio/pcma")
+    kind = fields.require("type", kinds)
+    if kind == "audio/pcm":
+        fields.read("rate", one_of(RATE), RATE)
+    return kind
+
+
+def _beta_format(value: Any, param: str) -> SoundFormat:
+    return _BETA_FORMATS[one_of(*_BETA_FORMATS)(value, param)]
+
+
+def _format_object(kind: SoundFormat) -> dict[str, Any]:
+    return {"type": kind, "rate": RATE} if kind == "audio/pcm" else {"type": kind}
 
 
 def _modalities(value: Any, param: str) -> Modalities:

@@ -44,6 +44,7 @@ class RtviProtocol:
     """
 
     label = "chat"
+    tells_audio = False
 
     def __init__(self, call_id: str, model: str, began_s: float, *, resumed: bool = False) -> None:
         self._key = call_id.removeprefix("rtc_")
@@ -156,7 +157,9 @@ class RtviProtocol:
             case "client-message":
                 request = read_request(data, session, self._model, self._key)
                 body = {"t": request.kind, "d": request.answer}
-                return Asked(request.events, (self._message("server-response", body, self._answering),))
+                return Asked(
+                    request.events, replies=(self._message("server-response", body, self._answering),)
+                )
             case "disconnect-bot":
                 return Asked(hangs_up=True)
             case "llm-function-call-result":

@@ -1,0 +1,178 @@
+"""A call over a WebSocket: sound travels in events, both ways, and nothing paces it. There is no camera.
+
+What the client plays is not known here. It is taken to play what it is told as it comes: so our own voice is
+played into the void at its pace, which tells who has the floor and what was heard when somebody interrupts.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import NoReturn
+
+from aiohttp import WSMsgType, web
+
+from .audio import BLOCK, RATE
+from .carrier import Handler
+from .errors import SignallingError
+from .rtc import PeerStats
+
+logger = logging.getLogger(__name__)
+
+PROTOCOLS = ("realtime", "openai-beta.realtime-v1")
+"Names of subprotocols that are accepted; browsers, which cannot send headers, name one beside their key."
+
+_BEAT_S = BLOCK / RATE
+_LATE_S = 0.2
+"Who is so late has lost its beats: they are not caught up with."
+
+HEARTBEAT_S = 10.0
+"A client that answers no ping for half as long is gone."
+CLOSE_S = 2.0
+"The most that a goodbye may take."
+_MAX_UNSENT = 32 << 20
+"Characters that a client may be behind: ten minutes of PCM. One that reads no more is gone."
+
+
+class Socket:
+    """A WebSocket that was asked for: the carrier of one call. `run` it once the call lives."""
+
+    def __init__(self, max_message: int) -> None:
+        self.response = web.WebSocketResponse(
+            protocols=PROTOCOLS,
+            timeout=CLOSE_S,
+            heartbeat=HEARTBEAT_S,
+            max_msg_size=max_message,
+            compress=False,  # base64 of sound: a third less on the wire would cost more than all the rest
+        )
+        self._line: SocketLine | None = None
+
+    def peer(self, handler: Handler, label: str) -> "SocketLine":
+        assert self._line is None, "a socket carries one call"
+        self._line = SocketLine(self.response, handler)
+        return self._line
+
+    async def run(self, request: web.Request, greeting: str) -> web.WebSocketResponse:
+        """Accept the request and serve until either side has had enough.
+
+        `greeting` is sent once the session has said that it is there.
+        """
+        assert self._line is not None, "the call comes first"
+        try:
+            await self.response.prepare(request)
+            await self._line.run(greeting)
+        finally:
+            await self._line.lose()
+        return self.response
+
+
+class SocketLine:
+    """What a session has in the place of a peer."""
+
+    def __init__(self, socket: web.WebSocketResponse, handler: Handler) -> None:
+        self._socket = socket
+        self._handler = handler
+        self._loop = asyncio.get_running_loop()
+        self._unsent: deque[str] = deque()
+        self._behind = 0
+        self._sent = asyncio.Event()
+        self._more = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+        self._beating: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._bytes_in = self._bytes_out = self._dropped = 0
+        self._over = asyncio.Event()
+
+    async def answer(self, offer_sdp: str) -> str:
+        """Answer nothing: there is nothing to negotiate."""
+        return ""
+
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> NoReturn:
+        raise SignallingError(409, "A call over a WebSocket has no candidates.", code="no_media")
+
+    def send_message(self, text: str) -> None:
+        if self._over.is_set():
+            self._dropped += 1
+            return
+        self._unsent.append(text)
+        self._behind += len(text)
+        self._sent.clear()
+        self._more.set()
+        if self._behind > _MAX_UNSENT:
+            self._handler.closed("dead")
+
+    def want_video(self, fps: float) -> None:
+        """Pay no heed: there are no pictures."""
+
+    def stats(self) -> PeerStats:
+        return PeerStats(bytes_in=self._bytes_in, bytes_out=self._bytes_out, messages_dropped=self._dropped)
+
+    async def run(self, greeting: str) -> None:
+        """Read until the client or the call is at its end."""
+        self._writing = asyncio.create_task(self._write())
+        self._handler.channel_opened()
+        self.send_message(greeting)
+        self._handler.connected()
+        self._due = self._loop.time() + _BEAT_S
+        self._beating = self._loop.call_at(self._due, self._beat)
+        async for message in self._socket:
+            if message.type is not WSMsgType.TEXT:
+                await self._socket.close(code=1003, message=b"events are text")
+                break
+            self._bytes_in += len(message.data)
+            self._handler.receive_message(message.data)
+            await self._handler.caught_up()
+
+    async def lose(self) -> None:
+        """The client is gone: so is the call, soon."""
+        self._stop()
+        if not self._over.is_set():
+            self._handler.closed("remote")
+            await self._over.wait()
+
+    async def aclose(self) -> None:
+        """End the call: what was said last is sent, the socket closed."""
+        if self._over.is_set():
+            return
+        self._stop()
+        if self._writing is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._sent.wait() if self._unsent else None
+            self._writing.cancel()
+            await asyncio.wait({self._writing})
+        if self._socket.prepared and not self._socket.closed:
+            await self._socket.close()
+        self._over.set()
+
+    def _beat(self) -> None:
+        now = self._loop.time()
+        if now - self._due > _LATE_S:
+            self._due = now
+        self._due += _BEAT_S
+        self._beating = self._loop.call_at(self._due, self._beat)
+        self._handler.pull_audio()
+
+    def _stop(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._more.wait()
+                self._more.clear()
+                while self._unsent:
+                    text = self._unsent[0]
+                    await self._socket.send_str(text)
+                    self._unsent.popleft()
+                    self._behind -= len(text)
+                    self._bytes_out += len(text)
+                self._sent.set()
+        except ConnectionError as error:
+            logger.debug("a client is gone while it was written to: %s", error)
+        finally:
+            self._unsent.clear()
+            self._sent.set()

@@ -1,0 +1,181 @@
+"""Calls over a WebSocket, with OpenAI's own client: nobody here wrote it."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from kit import until
+from openai import AsyncOpenAI
+from openai.resources.realtime.realtime import AsyncRealtimeConnection
+from openai.types.realtime import RealtimeServerEvent
+from pydantic import TypeAdapter
+
+from speech import silence
+from visavis.audio import RATE, Pcm
+from visavis.config import Config, ServerConfig
+from visavis.engine.scripted import Reply, ScriptedEngine
+
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("nothing_left")]
+
+QUESTION = "What is the capital of France?"
+ORACLE: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
+
+
+def tone(seconds: float) -> Pcm:
+    return (8000 * np.sin(np.arange(round(seconds * RATE)) * 2 * np.pi * 440 / RATE)).astype(np.int16)
+
+
+ANSWER = Reply(text="It is Paris.", pcm=tone(1.0), transcript=QUESTION)
+
+
+class Talk:
+    """A stock client, and what it was told."""
+
+    def __init__(self, connection: AsyncRealtimeConnection) -> None:
+        self.connection = connection
+        self.told: list[Any] = []
+
+    async def listen(self) -> None:
+        async for event in self.connection:
+            self.told.append(event)
+
+    def kinds(self) -> list[str]:
+        return [event.type for event in self.told]
+
+    def count(self, kind: str) -> int:
+        return self.kinds().count(kind)
+
+    async def say(self, pcm: Pcm, size: int = 4_800) -> None:
+        for at in range(0, len(pcm), size):
+            sound = base64.b64encode(pcm[at : at + size].astype("<i2").tobytes()).decode()
+            await self.connection.input_audio_buffer.append(audio=sound)
+
+    def sound(self) -> Pcm:
+        parts = [base64.b64decode(e.delta) for e in self.told if e.type == "response.output_audio.delta"]
+        return np.frombuffer(b"".join(parts), "<i2")
+
+
+@asynccontextmanager
+async def talking(url: str, key: str = "none") -> AsyncIterator[Talk]:
+    async with (
+        AsyncOpenAI(api_key=key, websocket_base_url=f"{url.replace('http', 'ws')}/v1") as client,
+        client.realtime.connect(model="any") as connection,
+    ):
+        talk = Talk(connection)
+        listening = asyncio.create_task(talk.listen())
+        try:
+            yield talk
+        finally:
+            listening.cancel()
+            await asyncio.wait({listening})
+
+
+async def test_a_spoken_question_is_answered_with_sound_in_events(serve, say):
+    server = await serve(ScriptedEngine([ANSWER]))
+    async with talking(server.url) as talk:
+        await talk.say(np.concatenate((say(QUESTION), silence(1.5))))
+        await until(lambda: talk.count("response.done") == 1, "the answer")
+        assert len(talk.sound()) == pytest.approx(RATE, abs=RATE // 10)
+        assert talk.kinds()[:2] == ["session.created", "conversation.created"]
+        assert not {"output_audio_buffer.started", "error"} & set(talk.kinds())
+        for event in talk.told:
+            if not event.type.startswith("visavis."):
+                ORACLE.validate_python(event.model_dump(exclude_unset=True))
+    await until(lambda: len(server.calls) == 0, "the call is gone")
+
+
+async def test_what_is_sent_at_once_is_heard_in_order(serve, say):
+    """A file in one message and a commit right behind it: push-to-talk."""
+    engine = ScriptedEngine([ANSWER])
+    server = await serve(engine)
+    async with talking(server.url) as talk:
+        await talk.connection.session.update(
+            session={"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+        )
+        question = np.concatenate((silence(8), say(QUESTION)))
+        await talk.say(question, size=len(question))
+        await talk.connection.input_audio_buffer.commit()
+        await talk.connection.response.create()
+        await until(lambda: talk.count("response.done") == 1, "the answer")
+        (part,) = [p for p in engine.requests[-1].messages[-1].parts if hasattr(p, "pcm")]
+        assert len(part.pcm) == pytest.approx(len(question), abs=480)
+
+
+async def test_a_telephone_talks_in_g711(serve, say):
+    server = await serve(ScriptedEngine([ANSWER]))
+    async with talking(server.url) as talk:
+        kind: Any = {"type": "audio/pcmu"}
+        await talk.connection.session.update(
+            session={
+                "type": "realtime",
+                "audio": {"input": {"format": kind, "turn_detection": None}, "output": {"format": kind}},
+            }
+        )
+        for _ in range(10):
+            await talk.connection.input_audio_buffer.append(
+                audio=base64.b64encode(b"\x80\x00" * 400).decode()
+            )
+        await talk.connection.input_audio_buffer.commit()
+        await talk.connection.response.create()
+        await until(lambda: talk.count("response.done") == 1, "the answer")
+        told = [base64.b64decode(e.delta) for e in talk.told if e.type == "response.output_audio.delta"]
+        assert sum(map(len, told)) == pytest.approx(8_000, abs=400)
+
+
+async def test_speaking_up_cuts_an_answer_that_is_being_played(serve, say):
+    """The sound was sent long ago, but it takes the client its time to play it."""
+    server = await serve(ScriptedEngine([Reply(text="word " * 60, pcm=tone(20), transcript="go on")]))
+    async with talking(server.url) as talk:
+        await talk.say(np.concatenate((say(QUESTION), silence(1.5))))
+        await until(lambda: talk.count("response.done") == 1, "the answer was generated")
+        await talk.say(np.concatenate((say("Stop it, please, I have another question."), silence(1.5))))
+        await until(lambda: talk.count("conversation.item.truncated") == 1, "it was cut")
+        (cut,) = [e for e in talk.told if e.type == "conversation.item.truncated"]
+        assert cut.audio_end_ms < 20_000
+
+
+async def test_a_key_may_come_as_a_browser_sends_it(serve):
+    server = await serve(ScriptedEngine([ANSWER]), Config(server=ServerConfig(keys=("secret",))))
+    url = f"{server.url}/v1/realtime"
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await http.ws_connect(url)
+        assert refused.value.status == 401
+        names = ["realtime", "openai-insecure-api-key.secret"]
+        async with http.ws_connect(url, protocols=names) as socket:
+            assert socket.protocol == "realtime"
+            assert json.loads((await socket.receive()).data)["type"] == "session.created"
+
+
+async def test_who_asks_for_no_socket_is_told_what_to_do(serve):
+    server = await serve(ScriptedEngine([ANSWER]))
+    async with aiohttp.ClientSession() as http, http.get(f"{server.url}/v1/realtime") as response:
+        assert response.status == 426
+        assert "WebSocket" in (await response.json())["error"]["message"]
+
+
+async def test_a_binary_message_ends_the_call_with_a_reason(serve):
+    server = await serve(ScriptedEngine([ANSWER]))
+    async with aiohttp.ClientSession() as http, http.ws_connect(f"{server.url}/v1/realtime") as socket:
+        await socket.send_bytes(b"\0")
+        async for _ in socket:
+            pass
+        assert socket.close_code == 1003
+    await until(lambda: len(server.calls) == 0, "the call is gone")
+
+
+async def test_a_call_that_is_hung_up_closes_the_socket(serve):
+    server = await serve(ScriptedEngine([ANSWER]))
+    async with aiohttp.ClientSession() as http, http.ws_connect(f"{server.url}/v1/realtime") as socket:
+        await socket.receive()
+        server.sessions[0].hang_up("the test is over")
+        async for _ in socket:
+            pass
+        assert socket.closed
+    await until(lambda: len(server.calls) == 0, "the call is gone")
