@@ -69,6 +69,12 @@ def _missing_browser() -> str | None:
     return None if shutil.which("chromium") else "no chromium (apt-get install chromium)"
 
 
+def _missing_stock() -> str | None:
+    if (Path(os.environ.get("VISAVIS_STOCK_CLIENTS", "")) / "node_modules").is_dir():
+        return _missing_browser()
+    return "VISAVIS_STOCK_CLIENTS names no folder with the clients of tests/stock (make test fetches them)"
+
+
 def _missing_people() -> str | None:
     folder = _recordings_dir()
     return (
@@ -118,6 +124,7 @@ def _missing_redis() -> str | None:
 MISSING: dict[str, Callable[[], str | None]] = {
     "models": _missing_models,
     "browser": _missing_browser,
+    "stock": _missing_stock,
     "smart_turn": _missing_smart_turn,
     "people": _missing_people,
     "loopback": _missing_loopback,

