@@ -1,13 +1,13 @@
 """Pipecat's client for browsers, as published, calls: its RTVI over its SmallWebRTC transport."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
+from clients import Serve, Server
 
 from browser.cdp import Page, ScriptError, tab
-from conftest import Serve, Server
 from visavis.audio import RATE
 from visavis.engine import (
     AudioDelta,
@@ -84,9 +84,6 @@ class Client:
 
     async def send(self, text: str, **options: bool) -> None:
         await self.page.evaluate(f"client.sendText({json.dumps(text)}, {json.dumps(options)})")
-
-
-Call = Callable[[Talker], Any]
 
 
 @pytest.fixture
