@@ -136,6 +136,26 @@ async def test_other_ids_are_anyones_to_refuse(site: Site, name: str) -> None:
     assert who == {*site.nodes}
 
 
+async def test_pipecats_clients_find_the_server_that_they_name_in_the_body(site: Site) -> None:
+    async def offer(method: str = "POST", **body: Any) -> str:
+        status, who = await site.ask(method, "/api/offer", json={"sdp": OFFER * 100, **body})
+        assert status == 200
+        return who
+
+    assert Counter([await offer(pc_id=None, restart_pc=False) for _ in range(6)]) == {
+        "a": 2,
+        "b": 2,
+        "c-2": 2,
+    }
+    for name in site.nodes:
+        pc_id = f"rtc_{name}-0-{RANDOM}.se-cret_{RANDOM}"
+        for method in ("POST", "PATCH"):
+            assert {await offer(method, pc_id=pc_id) for _ in range(4)} == {name}
+    # Who has lost the connection may have lost it with the server.
+    assert {await offer(pc_id=pc_id, restart_pc=True) for _ in range(6)} == {*site.nodes}
+    assert {await offer(pc_id="rtc_x") for _ in range(6)} == {*site.nodes}
+
+
 async def test_a_full_server_gets_fewer_calls(site: Site) -> None:
     site.nodes["a"].room = 1
     site.nodes["b"].room = 50
