@@ -12,6 +12,7 @@ from load.figures import (
     Climb,
     Left,
     Leftovers,
+    Scale,
     Window,
     cost,
     end_of,
@@ -222,3 +223,32 @@ def test_a_plan_is_scaled_in_time_alone() -> None:
     half = BOUNDED.scaled(0.5)
     assert half.window_s == BOUNDED.window_s / 2
     assert replace(half, window_s=BOUNDED.window_s, step_s=BOUNDED.step_s, tones_s=BOUNDED.tones_s) == BOUNDED
+
+
+# One process against several
+
+
+def test_workers_carry_as_many_calls_more_as_a_call_costs_no_more() -> None:
+    scale = Scale(2, one=[window(cpu_s=3.0)], same=[window(cpu_s=4.0)], same_each=[window(20, cpu_s=6.0)])
+    told = scale.line()
+    assert told["cpu_s_per_call_min"] == {"one": 1.8, "same": 2.4, "same_each": 1.8}
+    assert told["capacity_of_one"] == {"same": 1.5, "same_each": 2.0}
+
+
+def test_what_the_process_in_front_takes_is_told_apart() -> None:
+    same = [window(front_cpu_s=0.1)]
+    told = Scale(2, same=same, begun=10, front_begun_cpu_s=0.05).line()
+    assert told["of_it_in_front"] == {"same": 0.06, "same_each": None}
+    assert told["front_ms_per_call_begun"] == 5.0
+
+
+def test_calls_held_are_compared_where_both_were_brought_to_their_limit() -> None:
+    one, many = Climb(), Climb()
+    for calls in (10, 20):
+        one.add(window(calls), 1, 1)
+    for calls in (10, 20, 40):
+        many.add(window(calls), 2, 1)
+    told = Scale(2, climbs={"one": one, "many": many}).line()
+    assert told["calls_held"] == {"one": 20, "many": 40}
+    assert told["held_of_one"] == 2.0
+    assert Scale(2).line()["held_of_one"] is None

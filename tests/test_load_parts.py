@@ -9,7 +9,17 @@ from aiortc.codecs.vpx import VpxPayloadDescriptor
 from aiortc.rtp import RtcpPacket, RtcpPsfbPacket, RtcpSrPacket, RtpPacket
 from load import sdp
 from load.packets import DTX_BLOCKS, SILENT_BLOCKS, Sender, Voice, asks_for_key_picture, sound, vp8
-from load.proc import Meter, Usage, family, is_engine, measure, parse_schedstat, parse_stat, parse_status
+from load.proc import (
+    Meter,
+    Usage,
+    children,
+    family,
+    is_engine,
+    measure,
+    parse_schedstat,
+    parse_stat,
+    parse_status,
+)
 from load.relay import is_rtp
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -41,9 +51,18 @@ def test_a_server_is_all_that_it_started_but_its_engine(tmp_path: Path) -> None:
     assert measure(10, tmp_path) == Usage(cpu_s=7.0, waited_s=5.0, rss_mb=40.0, threads=6, sockets=3)
 
 
+def test_workers_are_what_the_process_in_front_started_but_its_engine(tmp_path: Path) -> None:
+    process(tmp_path, 10, 1, ticks=TICKS)
+    process(tmp_path, 13, 10, ticks=TICKS)
+    process(tmp_path, 11, 10, ticks=TICKS)
+    process(tmp_path, 12, 10, ticks=TICKS, command="python -m visavis.local")
+    process(tmp_path, 14, 11, ticks=TICKS)
+    assert children(10, tmp_path) == [11, 13]
+
+
 def test_a_process_that_is_gone_takes_nothing(tmp_path: Path) -> None:
     assert measure(10, tmp_path) == Usage()
-    assert Meter().server() == Meter().engine() == Usage()
+    assert Meter().server() == Meter().front() == Meter().engine() == Usage()
 
 
 def test_what_linux_tells_of_this_process_can_be_read() -> None:

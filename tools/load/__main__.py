@@ -3,6 +3,7 @@
     make bench-load                       our server, lean and stock side by side, ten minutes
     tools/bench-load.sh --full            longer, and up to where each breaks
     tools/bench-load.sh --churn 1000      calls that end in every way, and what is left of them
+    tools/bench-load.sh --workers 2       one process against two, at what a call costs in each
     tools/bench-load.sh --url http://…    any server that takes an offer at POST /v1/realtime/calls
 
 The last line is one JSON object. In an environment of its own: PYTHONPATH=tools python -m load …
@@ -28,6 +29,7 @@ from .line import Exchange
 from .plan import BOUNDED, FULL, Plan
 from .plot import plot
 from .proc import Meter
+from .scale import WINDOW_S, Scaling
 from .servers import Cores, Speech, make_speech
 
 MOST_LIBWEBRTC = 10
@@ -73,6 +75,24 @@ async def bench(place: Place, plan: Plan, most: int, tell: Progress) -> dict[str
     return line
 
 
+async def scale(place: Place, options: argparse.Namespace, tell: Progress) -> dict[str, Any]:
+    """Compare one process with several."""
+    scaling = Scaling(
+        place.product,
+        place.speech,
+        place.scratch,
+        place.kinds(Exchange(), 0),
+        options.camera,
+        options.workers,
+        WINDOW_S * options.scale,
+        tell,
+    )
+    found = await scaling.run()
+    place.write("scale", found.report())
+    tell.end(f"written: {place.out}/scale.json")
+    return found.line()
+
+
 async def load(place: Place, options: argparse.Namespace, tell: Progress) -> dict[str, Any]:
     """Call a server that runs already."""
     climb = await climb_at(
@@ -108,11 +128,12 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="times as long a measurement")
     parser.add_argument("--churn", type=int, metavar="N", help="make N calls that end in every way")
     parser.add_argument("--backend", default="lean", choices=("lean", "stock"), help="of --churn")
+    parser.add_argument("--workers", type=int, metavar="N", help="compare one process with N, a core each")
     parser.add_argument("--url", help="of a server that runs already")
     parser.add_argument("--key", default=os.environ.get("VISAVIS_KEY"), help="of --url")
     parser.add_argument("--calls", type=int, nargs="+", default=list(figures.STEPS), help="steps of --url")
     parser.add_argument("--seconds", type=float, default=20.0, help="of a step of --url")
-    parser.add_argument("--camera", default="camera", choices=figures.MODES, help="of --url")
+    parser.add_argument("--camera", default="camera", choices=figures.MODES, help="of --url, --workers")
     parser.add_argument(
         "--libwebrtc", type=int, default=MOST_LIBWEBRTC, help="at most so many; others are light"
     )
@@ -128,8 +149,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     keep_library_quiet(options.out / "libwebrtc.log")
     tell = Progress()
-    cores = Cores() if options.url else Cores.of_this_machine()
-    if not options.url and not cores.server:
+    cores = Cores() if options.url or options.workers else Cores.of_this_machine()
+    if not (options.url or options.workers or cores.server):
         print("One core alone: server and callers share it, and the figures are worth little.")
     with tempfile.TemporaryDirectory() as scratch:
         kept = Path(tempfile.gettempdir()) / "visavis-load" / "speech"
@@ -139,6 +160,8 @@ def main() -> None:
         cores.pin_callers()
         if options.url:
             run = load(place, options, tell)
+        elif options.workers:
+            run = scale(place, options, tell)
         elif options.churn:
             run = churn(place.product, options.backend, speech, place.scratch, cores, options.churn, tell)
         else:

@@ -165,18 +165,30 @@ async def climb_at(
     meter: Meter,
     tell: Callable[[str], None],
 ) -> Climb:
-    """Call a server that runs already, step by step, until it breaks."""
+    """Call a server that runs already, as `climb` does."""
     script = Script(speech.clips("question"), speech.clips("interruption"))
-    climb = Climb()
+    cores = os.cpu_count() or 1
     async with Crowd(kinds, Address(url, key), script, None if mode == "audio" else film(mode)) as crowd:
-        for calls in steps:
-            tell(f"{url}, {calls} calls, {mode}")
-            await crowd.grow(calls)
-            await asyncio.sleep(WARM_S)
-            cores = os.cpu_count() or 1
-            climb.add(await measure(crowd, seconds, meter), cores, cores)
-            if climb.doubtful:
-                climb.add(await measure(crowd, seconds, meter), cores, cores)
-            if climb.end is not None:
-                break
-    return climb
+        return await climb(crowd, steps, seconds, meter, (cores, cores), tell)
+
+
+async def climb(
+    crowd: Crowd,
+    steps: Sequence[int],
+    seconds: float,
+    meter: Meter,
+    cores: tuple[int, int],
+    tell: Callable[[str], None],
+) -> Climb:
+    """Call a server, step by step, until it breaks; `cores` are its and the callers'."""
+    found = Climb()
+    for calls in steps:
+        tell(f"{crowd.address.url}, {calls} calls")
+        await crowd.grow(calls)
+        await asyncio.sleep(WARM_S)
+        found.add(await measure(crowd, seconds, meter), *cores)
+        if found.doubtful:
+            found.add(await measure(crowd, seconds, meter), *cores)
+        if found.end is not None:
+            break
+    return found

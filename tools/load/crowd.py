@@ -166,12 +166,14 @@ async def measure(crowd: Crowd, seconds: float, meter: Meter) -> Window:
         caller.line.arrivals.forget()
         caller.talk.heard = Heard()
     crowd.stalls.clear()
-    before, engine_before, own_before, began = meter.server(), meter.engine(), _own_cpu_s(), time.monotonic()
+    before, front_before, engine_before = meter.server(), meter.front(), meter.engine()
+    own_before, began = _own_cpu_s(), time.monotonic()
     await asyncio.sleep(seconds)
     window.seconds = time.monotonic() - began
-    after, engine_after = meter.server(), meter.engine()
+    after, front_after, engine_after = meter.server(), meter.front(), meter.engine()
     window.callers_cpu_s = _own_cpu_s() - own_before
     window.server_cpu_s = after.cpu_s - before.cpu_s
+    window.front_cpu_s = front_after.cpu_s - front_before.cpu_s
     window.engine_cpu_s = engine_after.cpu_s - engine_before.cpu_s
     window.server_waited_s = after.waited_s - before.waited_s
     window.rss_mb, window.threads, window.sockets = after.rss_mb, after.threads, after.sockets

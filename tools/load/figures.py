@@ -30,6 +30,8 @@ class Window:
     "Calls that did not come about before."
     failure: str | None = None
     server_cpu_s: float = 0.0
+    front_cpu_s: float = 0.0
+    "Of it, of its first process: with several workers the one in front of them."
     engine_cpu_s: float = 0.0
     callers_cpu_s: float = 0.0
     server_waited_s: float = 0.0
@@ -69,6 +71,7 @@ class Window:
             "seconds": round(self.seconds, 1),
             "cpu_s_per_call_min": round(self.cpu_s_per_call_min, 3),
             "server_cores": round(self.server_cpu_s / self.seconds, 3),
+            "front_cores": round(self.front_cpu_s / self.seconds, 3),
             "engine_cores": round(self.engine_cpu_s / self.seconds, 3),
             "callers_cores": round(self.callers_cpu_s / self.seconds, 3),
             "callers_stalled": round(self.stalled_s / self.seconds, 3),
@@ -201,6 +204,13 @@ def cost(windows: Iterable[Window]) -> float | None:
     return 60 * sum(window.server_cpu_s for window in some) / call_s if call_s else None
 
 
+def front_cost(windows: Iterable[Window]) -> float | None:
+    """Give what of the cost is the first process's; None of no windows."""
+    some = list(windows)
+    call_s = sum(window.calls * window.seconds for window in some)
+    return 60 * sum(window.front_cpu_s for window in some) / call_s if call_s else None
+
+
 def costs(windows: dict[str, list[Window]]) -> dict[str, float | None]:
     """Give the cost of each mode."""
     found = {mode: cost(windows.get(mode, ())) for mode in MODES}
@@ -293,6 +303,73 @@ class Bench:
                 for name, kinds in self.delays_ms.items()
             },
         }
+
+
+@dataclass(slots=True)
+class Scale:
+    """One process and several workers: what is measured of them (`scale`)."""
+
+    workers: int
+    one: list[Window] = field(default_factory=list)
+    same: list[Window] = field(default_factory=list)
+    "Of the workers, with as many calls in all."
+    same_each: list[Window] = field(default_factory=list)
+    "Of the workers, with as many calls in each."
+    begun: int = 0
+    "Calls that the process in front has placed."
+    front_begun_cpu_s: float = 0.0
+    "What that took of its time."
+    climbs: dict[str, Climb] = field(default_factory=dict)
+    "`one` and `many`, where there are cores left for the callers."
+
+    def line(self) -> dict[str, Any]:
+        """Give the last line of a run. What was not measured is None."""
+        kinds = {"one": self.one, "same": self.same, "same_each": self.same_each}
+        held = {name: climb.held for name, climb in self.climbs.items()}
+        one, many = held.get("one"), held.get("many")
+        return {
+            "workers": self.workers,
+            "calls": {
+                name: max((window.calls for window in some), default=None) for name, some in kinds.items()
+            },
+            "cpu_s_per_call_min": {name: rounded(cost(some)) for name, some in kinds.items()},
+            "of_it_in_front": {
+                name: rounded(front_cost(some)) for name, some in kinds.items() if name != "one"
+            },
+            "front_ms_per_call_begun": rounded(1000 * self.front_begun_cpu_s / self.begun)
+            if self.begun
+            else None,
+            "capacity_of_one": {name: self.capacity(kinds[name]) for name in ("same", "same_each")},
+            "calls_held": held or None,
+            "held_of_one": round(many / one, 2) if one and many is not None else None,
+            "gap_ms_max": {
+                name: round(max((window.gap_ms for window in some), default=0.0), 1)
+                for name, some in kinds.items()
+            },
+            "server_waited": {
+                name: rounded(max((window.server_waited_s / window.seconds for window in some), default=None))
+                for name, some in kinds.items()
+            },
+        }
+
+    def capacity(self, windows: Iterable[Window]) -> float | None:
+        """Give how many times the calls of one process all workers carry, by what a call costs in each."""
+        one, many = cost(self.one), cost(windows)
+        return round(self.workers * one / many, 2) if one is not None and many else None
+
+    def report(self) -> dict[str, Any]:
+        """Give everything, for a file."""
+        kinds = {"one": self.one, "same": self.same, "same_each": self.same_each}
+        windows = {name: [window.figures() for window in some] for name, some in kinds.items()}
+        return {
+            "line": self.line(),
+            **windows,
+            "climbs": {name: climb.figures() for name, climb in self.climbs.items()},
+        }
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 @dataclass(frozen=True, slots=True)

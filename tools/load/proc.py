@@ -63,6 +63,16 @@ def family(parents: dict[int, int], root: int, leave_out: Callable[[int], bool])
     return found
 
 
+def children(pid: int, proc: Path = Path("/proc")) -> list[int]:
+    """Give the processes that one started itself, engines left out, by their ids."""
+    found = []
+    for path in proc.glob("[0-9]*/stat"):
+        child = int(path.parent.name)
+        if (text := _read(path)) and parse_stat(text)[0] == pid and not is_engine(_command(proc, child)):
+            found.append(child)
+    return sorted(found)
+
+
 def is_engine(command: str) -> bool:
     """Tell whether a command line is that of the models: no part of what a call costs the server."""
     return "visavis.local" in command
@@ -76,7 +86,7 @@ def measure(pid: int, proc: Path = Path("/proc")) -> Usage:
             parents[int(path.parent.name)] = parse_stat(text)[0]
 
     def engine(child: int) -> bool:
-        return is_engine(_read(proc / str(child) / "cmdline").replace("\0", " "))
+        return is_engine(_command(proc, child))
 
     return sum((_usage(proc / str(one)) for one in family(parents, pid, engine)), Usage())
 
@@ -88,6 +98,10 @@ def _usage(folder: Path) -> Usage:
     rss_mb, threads = parse_status(status)
     waited_s = sum(parse_schedstat(_read(path)) for path in folder.glob("task/*/schedstat"))
     return Usage(parse_stat(stat)[1], waited_s, rss_mb, threads, _sockets(_links(folder / "fd")))
+
+
+def _command(proc: Path, pid: int) -> str:
+    return _read(proc / str(pid) / "cmdline").replace("\0", " ")
 
 
 def _sockets(links: Iterable[str]) -> int:
@@ -117,6 +131,10 @@ class Meter:
 
     def server(self) -> Usage:
         return Usage() if self.server_pid is None else measure(self.server_pid)
+
+    def front(self) -> Usage:
+        """Of the server's first process alone, which with several workers is in front of them."""
+        return Usage() if self.server_pid is None else _usage(Path(f"/proc/{self.server_pid}"))
 
     def engine(self) -> Usage:
         return Usage() if self.engine_pid is None else measure(self.engine_pid)
