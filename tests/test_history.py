@@ -8,9 +8,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from visavis.audio import RATE, Pcm
 from visavis.config import HistoryConfig
-from visavis.engine import AudioPart, FramesPart, Message, TextPart
+from visavis.engine import AudioPart, CallPart, FramesPart, Message, ResultPart, TextPart
 from visavis.frames import Frame
-from visavis.history import AudioContent, FramesContent, History, Item, SpokenContent, TextContent
+from visavis.history import (
+    AudioContent,
+    CallContent,
+    FramesContent,
+    History,
+    Item,
+    ResultContent,
+    SpokenContent,
+    TextContent,
+)
 
 INSTRUCTIONS = "Be nice."
 
@@ -40,11 +49,29 @@ def reply(to: History, item_id: str, text: str = "Yes.", seconds: float = 1.0) -
     to.end_reply(item_id)
 
 
+def call(
+    to: History, call_id: str, response_id: int = 1, *, own: bool = False, arguments: str = "{}"
+) -> None:
+    content = CallContent(call_id, "weather", arguments, own)
+    to.append_call(f"item {call_id}", content, response_id=response_id)
+
+
+def give(to: History, call_id: str, output: str = "rain") -> None:
+    to.append_result(f"result {call_id}", call_id, output)
+
+
 def shape(messages: tuple[Message, ...]) -> list[tuple[str, ...]]:
     """Each message as its role and its parts: texts as they are, media by kind."""
 
     def name(part: object) -> str:
-        return part.text if isinstance(part, TextPart) else type(part).__name__
+        match part:
+            case TextPart(text):
+                return text
+            case CallPart(call_id):
+                return f"call {call_id}"
+            case ResultPart(call_id, output):
+                return f"{call_id}: {output}"
+        return type(part).__name__
 
     return [(message.role, *map(name, message.parts)) for message in messages]
 
@@ -502,6 +529,155 @@ def test_a_client_that_floods_a_call_is_forgotten_by_itself() -> None:
     assert [item.id for item in h.items] == ["u6", "u7", "u8", "u9"]
     h.append_text("u", "user", "x" * 2_000_000)
     assert [item.id for item in h.items] == ["u"]
+
+
+# Functions.
+
+
+def test_a_call_and_its_result_are_sent_as_messages_of_their_own() -> None:
+    h = history()
+    h.append_text("u1", "user", "How is the weather?")
+    reply(h, "a1", "Let me see.")
+    call(h, "a")
+    give(h, "a")
+    reply(h, "a2", "It rains.")
+    assert shape(h.messages("")) == [
+        ("user", "How is the weather?"),
+        ("assistant", "Let me see.", "call a"),
+        ("tool", "a: rain"),
+        ("assistant", "It rains."),
+    ]
+    assert h.messages("")[1].parts[1] == CallPart("a", "weather", "{}")
+
+
+def test_parallel_calls_are_one_message_and_those_of_two_rounds_are_two() -> None:
+    h = history()
+    for response_id, ids in ((1, "ab"), (2, "c")):
+        for call_id in ids:
+            call(h, call_id, response_id)
+        for call_id in ids:
+            give(h, call_id)
+    together = [("assistant", "call a", "call b"), ("tool", "a: rain"), ("tool", "b: rain")]
+    assert shape(h.messages("")) == [*together, ("assistant", "call c"), ("tool", "c: rain")]
+
+
+def test_a_result_is_sent_where_it_came_and_its_call_with_it() -> None:
+    h = history()
+    h.append_text("u1", "user", "How is the weather?")
+    call(h, "a")
+    before = h.messages("")
+    assert shape(before)[1:] == [("assistant", "call a"), ("tool", "a: (No result yet.)")]
+    h.append_text("u2", "user", "Are you there?")
+    reply(h, "a2")
+    give(h, "a")
+    assert shape(h.messages("")) == [
+        ("user", "How is the weather?", "Are you there?"),
+        ("assistant", "Yes.", "call a"),
+        ("tool", "a: rain"),
+    ]
+
+
+def test_an_own_call_with_its_result_moves_behind_what_was_said_meanwhile() -> None:
+    h = history()
+    h.append_text("u1", "user", "What is this?")
+    call(h, "a", own=True)
+    call(h, "b", own=True)
+    assert h.answer("item b", "noon") == "item a"  # nothing was said: it stays
+    h.append_text("u2", "user", "Hello?")
+    assert h.answer("item a", "a cup") == "u2"
+    assert shape(h.messages("")) == [
+        ("user", "What is this?"),
+        ("assistant", "call b"),
+        ("tool", "b: noon"),
+        ("user", "Hello?"),
+        ("assistant", "call a"),
+        ("tool", "a: a cup"),
+    ]
+    assert h.item("item a").content == (
+        CallContent("a", "weather", "{}", own=True),
+        ResultContent("a", "a cup"),
+    )
+
+
+def test_a_result_whose_call_was_deleted_is_not_sent_and_a_call_whose_result_was_has_none() -> None:
+    h = history()
+    call(h, "a")
+    call(h, "b")
+    give(h, "a")
+    give(h, "b")
+    h.delete("item a")
+    h.delete("result b")
+    assert shape(h.messages("")) == [("assistant", "call b"), ("tool", "b: (No result yet.)")]
+
+
+@pytest.mark.parametrize("meanwhile", [0, 3])
+def test_a_call_and_its_result_go_together_when_the_budget_is_full(meanwhile: int) -> None:
+    h = history(max_tokens=200)
+    h.append_text("u0", "user", "How is the weather?")
+    call(h, "a", arguments="x" * 100)
+    for k in range(meanwhile):
+        h.append_text(f"m{k}", "user", "And?")
+        reply(h, f"n{k}")
+    give(h, "a", "y" * 100)
+    for k in range(12):
+        h.append_text(f"u{k + 1}", "user", "Tell me more of it, please. " * 2)
+        reply(h, f"a{k}", "There is no more to tell.")
+        roles = [role for role, *_ in shape(h.messages(""))]
+        assert roles.count("tool") == sum("CallPart" in str(m.parts) for m in h.messages("")) <= 1
+        assert roles[0] == "user"
+    assert "tool" not in roles
+
+
+def test_a_result_whose_call_is_too_old_to_be_sent_at_its_place_is_sent_with_it() -> None:
+    h = history(max_tokens=200)
+    h.append_text("u0", "user", "How is the weather? " * 10)
+    call(h, "a")
+    for k in range(4):
+        h.append_text(f"u{k + 1}", "user", "Tell me more of it, please. " * 4)
+        reply(h, f"a{k}", "There is no more to tell.")
+        h.messages("")
+    give(h, "a")
+    assert shape(h.messages(""))[-2:] == [
+        ("assistant", "There is no more to tell.", "call a"),
+        ("tool", "a: rain"),
+    ]
+
+
+def test_of_a_long_result_the_beginning_is_sent() -> None:
+    h = history(max_tokens=1_000)
+    call(h, "a")
+    give(h, "a", "é" * 5_000)
+    (part,) = h.messages("")[1].parts
+    assert isinstance(part, ResultPart)
+    assert len(part.output.encode()) == pytest.approx(250 * 3.5, abs=5)
+    assert part.output.endswith("é …")
+    assert h.item("result a").content == (ResultContent("a", "é" * 5_000),)
+
+
+def test_turns_with_a_result_between_them_are_not_joined() -> None:
+    h = history()
+    h.append_text("u1", "user", "One.")
+    call(h, "a")
+    h.append_text("u2", "user", "Two.")
+    h.append_text("u3", "user", "Three.")
+    assert h.joined_before("u3") == ["u2"]  # that there is no result yet is sent
+    give(h, "a")
+    h.append_text("u4", "user", "Four.")
+    assert h.joined_before("u3") == ["u1", "u2"]
+    assert h.joined_before("u4") == []
+
+
+def test_calls_are_found_by_their_ids_and_no_id_is_given_twice() -> None:
+    h = history()
+    assert h.new_call_id("a") == "a"
+    call(h, "a")
+    assert h.find_call("a") == h.item("item a")
+    assert h.find_call("b") is None
+    assert h.new_call_id("a") != "a"
+    assert h.new_call_id() != h.new_call_id()
+    assert not h.has_result("a")
+    give(h, "a")
+    assert h.has_result("a")
 
 
 class HistoryMachine(RuleBasedStateMachine):

@@ -15,8 +15,12 @@ from visavis.engine import (
     FramesPart,
     Message,
     Request,
+    ResultPart,
     TextDelta,
     TextPart,
+    Tool,
+    ToolCall,
+    ToolChoice,
     TranscriptDelta,
     Usage,
 )
@@ -177,6 +181,38 @@ def test_the_default_tells_what_it_was_sent() -> None:
     assert echo(ASK).text == "I heard 0.0 seconds of sound and saw 0 pictures. You wrote: Hi."
     assert echo(ASK).transcript is None
     assert echo(Request("c", ())).transcript is None
+
+
+WEATHER = Tool("weather")
+
+
+def test_the_default_calls_the_function_that_it_is_told_to() -> None:
+    def asked(text: str, **changes: Any) -> Reply:
+        message = Message("user", (TextPart(text),))
+        return echo(Request("c", (message,), tools=(Tool("time"), WEATHER), **changes))
+
+    assert asked('call weather {"city": "Rome"}').calls == (
+        ToolCall("call_1", "weather", '{"city": "Rome"}'),
+    )
+    assert asked("call weather").calls == (ToolCall("call_1", "weather", "{}"),)
+    assert asked("call fly").calls == asked("Do call weather.").calls == ()
+    assert asked("call weather", tool_choice=ToolChoice("none")).calls == ()
+    assert asked("Hi.", tool_choice=ToolChoice("required")).calls[0].name == "time"
+    assert asked("Hi.", tool_choice=ToolChoice("function", "weather")).calls[0].name == "weather"
+    assert echo(Request("c", (Message("user", (TextPart("call weather"),)),))).calls == ()
+
+
+def test_the_default_tells_what_a_function_gave() -> None:
+    given = Message("tool", (ResultPart("call_1", "rain"),))
+    assert echo(Request("c", (given,), tools=(WEATHER,))).text == "The function gave: rain"
+
+
+async def test_functions_are_called_after_what_is_said() -> None:
+    call = ToolCall("call_1", "weather", "{}")
+    deltas = await take(ScriptedEngine([Reply("One moment.", calls=(call,))]))
+    assert [type(delta) for delta in deltas[-4:]] == [AudioDelta, ToolCall, Usage, Done]
+    assert deltas[-1] == Done("tool_calls")
+    assert await take(ScriptedEngine([Reply("", calls=(call,))])) == [call, Usage(0, 0), Done("tool_calls")]
 
 
 async def test_the_default_speaks() -> None:

@@ -6,10 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.audio import RATE
-from visavis.config import HistoryConfig, SessionConfig, TurnDetection
+from visavis.config import HistoryConfig, SessionConfig, Tool, ToolChoice, TurnDetection
 from visavis.engine import AudioPart
 from visavis.frames import Frame
-from visavis.history import AudioContent, FramesContent, History, Item, SpokenContent, TextContent
+from visavis.history import (
+    AudioContent,
+    CallContent,
+    FramesContent,
+    History,
+    Item,
+    ResultContent,
+    SpokenContent,
+    TextContent,
+)
 from visavis.snapshot import Snapshot, UnreadableSnapshotError, unpack
 
 SESSION = SessionConfig(
@@ -68,6 +77,19 @@ def test_what_was_not_heard_is_not_kept() -> None:
     assert [item.id for item in history.remembered()][-1] == "u2"
 
 
+def test_functions_are_kept_but_for_what_was_still_running() -> None:
+    history = talk()
+    for call_id, own in (("a", False), ("b", False), ("c", True), ("d", True)):
+        history.append_call(call_id, CallContent(call_id, "weather", "{}", own))
+    history.append_result("result", "a", "")
+    history.answer("c", "")
+    after = resumed(history)
+    assert [item.id for item in after.items][4:] == ["a", "b", "result", "c"]
+    assert after.has_result("a")
+    assert not after.has_result("b")  # its client may come back with one
+    assert after.item("c").content == (CallContent("c", "weather", "{}", own=True), ResultContent("c", ""))
+
+
 @pytest.mark.parametrize("spoken", [True, False])
 def test_our_own_words_are_not_kept(*, spoken: bool) -> None:
     history = talk()
@@ -88,14 +110,18 @@ sessions = st.builds(
     turn_detection=st.none() | st.builds(TurnDetection, type=modes, create_response=st.booleans()),
     transcribe=st.booleans(),
     temperature=st.none() | st.floats(0, 2),
+    tools=st.lists(st.builds(Tool, st.just("weather"), st.text(max_size=9)), max_size=2).map(tuple),
+    tool_choice=st.just(ToolChoice("function", "weather")) | st.just(ToolChoice("none")),
 )
 contents = (
     st.builds(TextContent, st.text())
     | st.builds(SpokenContent, st.text())
     | st.builds(AudioContent, st.none(), st.none() | st.text())
+    | st.builds(CallContent, st.text(), st.text(), st.text(), st.booleans())
+    | st.builds(ResultContent, st.text(), st.text())
 )
 items = st.builds(
-    Item, st.text(min_size=1), st.sampled_from(["user", "assistant", "system"]), st.tuples(contents)
+    Item, st.text(min_size=1), st.sampled_from(["user", "assistant", "system", "tool"]), st.tuples(contents)
 )
 
 
