@@ -144,7 +144,7 @@ def call_events(
             }
             yield {"type": "conversation.item.done", **previous, "item": whole}
             yield {"type": "response.output_item.done", **place, "item": whole}
-        case ev.CallAnswered():
+        case _:
             yield {"type": "response.mcp_call.completed", **running}
             yield {"type": "conversation.item.done", **previous, "item": whole}
 
