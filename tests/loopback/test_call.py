@@ -239,6 +239,28 @@ async def test_bad_messages_are_answered_with_errors_and_the_call_lives_on(serve
         await until(lambda: ear.kinds()["output_audio_buffer.stopped"] == 1, "a typed question is answered")
 
 
+async def test_a_function_of_the_clients_is_called_and_what_it_gave_is_answered(serve, http):
+    server = await serve(ScriptedEngine())
+    async with Caller(server.url, http) as caller:
+        ear = caller.ear
+        weather = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+        caller.send({"type": "session.update", "session": {"tools": [weather], "output_modalities": ["text"]}})
+        words = {"type": "input_text", "text": 'call weather {"city": "Rome"}'}
+        message = {"type": "message", "role": "user", "content": [words]}
+        caller.send({"type": "conversation.item.create", "item": message})
+        caller.send({"type": "response.create"})
+        await until(lambda: ear.kinds()["response.done"] == 1, "the call")
+        (called,) = next(e for e in ear.events if e["type"] == "response.done")["response"]["output"]
+        assert (called["name"], json.loads(called["arguments"])) == ("weather", {"city": "Rome"})
+        result = {"type": "function_call_output", "call_id": called["call_id"], "output": "It rains."}
+        caller.send({"type": "conversation.item.create", "item": result})
+        caller.send({"type": "response.create"})
+        await until(lambda: ear.kinds()["response.done"] == 2, "the answer")
+        (told,) = (e["text"] for e in ear.events if e["type"] == "response.output_text.done")
+        assert told == "The function gave: It rains."
+        assert ear.kinds()["error"] == 0
+
+
 async def test_a_flood_of_messages_is_refused_and_the_call_lives_on(serve, http):
     config = Config(server=replace(ServerConfig(), max_events_per_s=5.0))
     server = await serve(ScriptedEngine([Reply(text="Fine.")]), config)
