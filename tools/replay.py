@@ -18,7 +18,7 @@ import numpy as np
 
 from visavis import config as cfg
 from visavis import engine as eng
-from visavis import errors
+from visavis import errors, history
 from visavis import events as ev
 from visavis.audio import Pcm
 from visavis.conversation import Conversation
@@ -29,7 +29,7 @@ from visavis.trace import plain
 
 _CLASSES: dict[str, type] = {
     name: value
-    for module in (cfg, ev, eng)
+    for module in (cfg, ev, eng, history)
     for name, value in vars(module).items()
     if isinstance(value, type) and value.__module__ == module.__name__
 } | {"Frame": Frame, "Line": Line, "Lines": Lines, "Sound": Sound}

@@ -239,12 +239,16 @@ async def test_bad_messages_are_answered_with_errors_and_the_call_lives_on(serve
         await until(lambda: ear.kinds()["output_audio_buffer.stopped"] == 1, "a typed question is answered")
 
 
-async def test_a_function_of_the_clients_is_called_and_what_it_gave_is_answered(serve, http):
-    server = await serve(ScriptedEngine())
+async def test_a_function_of_the_clients_is_called_and_what_it_gave_is_answered(serve, http, tmp_path: Path):
+    from replay import replay
+
+    server = await serve(ScriptedEngine(), Config(trace=TraceConfig(tmp_path)))
     async with Caller(server.url, http) as caller:
         ear = caller.ear
         weather = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
-        caller.send({"type": "session.update", "session": {"tools": [weather], "output_modalities": ["text"]}})
+        caller.send(
+            {"type": "session.update", "session": {"tools": [weather], "output_modalities": ["text"]}}
+        )
         words = {"type": "input_text", "text": 'call weather {"city": "Rome"}'}
         message = {"type": "message", "role": "user", "content": [words]}
         caller.send({"type": "conversation.item.create", "item": message})
@@ -259,6 +263,8 @@ async def test_a_function_of_the_clients_is_called_and_what_it_gave_is_answered(
         (told,) = (e["text"] for e in ear.events if e["type"] == "response.output_text.done")
         assert told == "The function gave: It rains."
         assert ear.kinds()["error"] == 0
+    await until(lambda: len(server.calls) == 0, "the call is gone")
+    assert await asyncio.to_thread(replay, tmp_path / f"{caller.call_id}.jsonl") is None
 
 
 async def test_a_flood_of_messages_is_refused_and_the_call_lives_on(serve, http):
