@@ -15,6 +15,7 @@ from aiohttp import web
 from visavis.app import CALLS, build_app
 from visavis.audio import Pcm, level_dbfs
 from visavis.calls import Calls
+from visavis.carrier import Carrier
 from visavis.config import Config, RtcConfig, SessionConfig
 from visavis.ear import Sound
 from visavis.engine import Engine
@@ -72,10 +73,15 @@ async def serving(page: Path, engine: Engine) -> AsyncIterator[Server]:
     async with Media(config.rtc, config.conversation.camera) as media:
 
         def open_call(
-            call_id: str, settings: SessionConfig, kept: Kept, wire: MakeWire | None = None
+            call_id: str,
+            settings: SessionConfig,
+            kept: Kept,
+            wire: MakeWire | None = None,
+            carrier: Carrier | None = None,
         ) -> Session:
             parts = (call_id, config, settings, engine, LoudEar(), CallTrace(config.trace, call_id))
-            sessions.append(Session(*parts, media=media, kept=kept, wire=wire))
+            most = None if carrier is None else config.server.max_socket_message
+            sessions.append(Session(*parts, media=carrier or media, kept=kept, wire=wire, max_message=most))
             return sessions[-1]
 
         app = build_app(config, open_call, engine.ready, page)
