@@ -186,3 +186,18 @@ def test_an_address_that_is_none_is_refused_with_one_that_would_do() -> None:
 def test_impossible_numbers_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="resume"):
         ResumeConfig(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+async def test_of_two_who_change_the_same_value_the_second_looks_again(tmp_path: Path) -> None:
+    port = free_port()
+    async with redis_server(tmp_path, port):
+        store = RedisStore(f"redis://127.0.0.1:{port}/0")
+        assert await store.read("kiosks") is None
+        assert await store.swap("kiosks", None, b"one")
+        assert not await store.swap("kiosks", None, b"two")
+        assert await store.swap("kiosks", b"one", b"three")
+        assert not await store.swap("kiosks", b"one", b"four")
+        assert await store.read("kiosks") == b"three"
+        await store.aclose()

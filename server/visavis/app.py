@@ -18,6 +18,7 @@ from .config import Config, SessionConfig
 from .errors import ClientEventError, SignallingError
 from .forms import parse_form
 from .ids import RANDOM_BYTES, CallId
+from .kiosk_routes import add_kiosk
 from .middleware import Door, guard, note_secret, read_body, refusals
 from .page import Page, web_root
 from .protocol.fields import parse
@@ -72,7 +73,9 @@ def build_app(
         config, calls, CallApi(config, calls, open_call, worker, status), [refusals(door), guard(door)]
     )
     app.add_routes([*status.routes(), *SecretApi(lambda: config).routes()])
-    app.add_routes(Page(page or web_root()).routes())
+    files = Page(page or web_root())
+    add_kiosk(app, lambda: config, door, files)
+    app.add_routes(files.routes())
     return app
 
 

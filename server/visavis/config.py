@@ -823,9 +823,72 @@ class TelemetryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class KioskDeviceConfig:
+    """What a device goes by as long as its operator has set nothing else on the page `/kiosk/approve`."""
+
+    instructions: str | None = None
+    "None is conversation.session's."
+    voice: str | None = None
+    "None is conversation.session's."
+    language: str | None = None
+    "Such as de or pt-BR: of answers and of the words on the screen. None: the caller's, and the browser's."
+    idle_s: float = 20.0
+    "Without motion, speech or touch after which a call ends and is forgotten: people think for ten."
+    volume: float = 1.0
+    "0 to 1, of what the device's own volume gives."
+    title: str = ""
+    "Shown while nobody is there, with the text below it; empty for words of the page's own."
+    text: str = ""
+    wake: Literal["motion", "touch"] = "motion"
+    "What begins a call: whoever comes near, as the camera sees it, or a touch alone. Motion includes touch."
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.volume <= 1:
+            raise ConfigError("kiosk.device.volume must be from 0 to 1.")
+        if self.idle_s < 5:
+            raise ConfigError("kiosk.device.idle_s must be 5 or more.")
+
+
+@dataclass(frozen=True, slots=True)
+class KioskConfig:
+    """Devices that are let in once by an operator and then call by themselves, at `/kiosk`."""
+
+    enabled: bool = False
+    "Off by default: a server that has no devices need not tell strangers codes."
+    folder: Path | None = None
+    "Where `kiosks.json` is kept, unless resume.redis is set. None is $XDG_STATE_HOME/visavis."
+    url: str | None = None
+    "This server's for who approves a device, such as https://visavis.example; None: as the device has it."
+    code_s: float = 600.0
+    "For so long a code is good: to find the operator and a key takes minutes."
+    max_wanting: int = 20
+    "Devices that wait to be approved at once; each shows a code."
+    max_pairings_per_min: float = 6.0
+    "By one address: a device asks for a code every ten minutes."
+    poll_s: float = 5.0
+    "How often devices ask for their settings: so late is a change noticed, or that a device was revoked."
+    secret_s: float = 120.0
+    "How long what a device calls with is good. It asks for another in time; a revoked one calls no longer."
+    device: KioskDeviceConfig = field(default_factory=KioskDeviceConfig)
+
+    def __post_init__(self) -> None:
+        if self.poll_s < 0.1 or self.code_s < 10:
+            raise ConfigError("kiosk.poll_s must be 0.1 or more, kiosk.code_s 10 or more.")
+        if not 10 <= self.secret_s <= 7_200:
+            raise ConfigError("kiosk.secret_s must be from 10 to 7200.")
+        if self.max_wanting < 1 or self.max_pairings_per_min <= 0:
+            raise ConfigError("kiosk.max_wanting must be 1 or more, kiosk.max_pairings_per_min above 0.")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"kiosk.url: {self.url!r} is no address; write one like https://visavis.example."
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     resume: ResumeConfig = field(default_factory=ResumeConfig)
+    kiosk: KioskConfig = field(default_factory=KioskConfig)
     rtc: RtcConfig = field(default_factory=RtcConfig)
     conversation: ConversationConfig = field(default_factory=ConversationConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -23,6 +23,12 @@ APIS = ("/v1/", "/api/")
 "What a key is needed for: OpenAI's interface, and Pipecat's."
 METRICS = "/metrics"
 
+KEYLESS = frozenset({"/v1/kiosk/pairing", "/v1/kiosk/device", "/v1/kiosk/session"})
+"What a device asks before it has a key: the handlers look at the device's own token."
+
+_OFTEN = "/v1/kiosk/device"
+"What kiosks, and the page of who looks after them, ask every few seconds: no line for each."
+
 _BODY_S = 10.0
 "In which a request's body must have arrived: slow senders must not pile up."
 
@@ -105,7 +111,8 @@ def guard(door: Door) -> Middleware:
             raise SignallingError(
                 429, "Too many requests.", code="rate_limit_exceeded", retry_after_s=math.ceil(wait_s)
             )
-        gate.check_key(request)
+        if _resource(request) not in KEYLESS:
+            gate.check_key(request)
         return await handler(request)
 
     return check
@@ -158,9 +165,13 @@ def refusals(door: Door | None) -> Middleware:
 
 def _is_api(request: web.Request) -> bool:
     """Tell by the route that will run, not only by the spelling of the path, whether a key is needed."""
+    return any(path.startswith(APIS) or path == METRICS for path in (request.path, _resource(request)))
+
+
+def _resource(request: web.Request) -> str:
+    """Return the path of the route that will run, "" where there is none."""
     resource = request.match_info.route.resource
-    paths = (request.path, "" if resource is None else resource.canonical)
-    return any(path.startswith(APIS) or path == METRICS for path in paths)
+    return "" if resource is None else resource.canonical
 
 
 def _as_signalling_error(error: web.HTTPException) -> SignallingError:
@@ -191,7 +202,8 @@ class AccessLog(AbstractAccessLogger):
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
         # The path as it was sent, still escaped: it cannot break the line. The query may hold secrets.
         path = request.rel_url.raw_path
-        level = logging.INFO if path.startswith(APIS) else logging.DEBUG
+        often = request.method == hdrs.METH_GET and path.startswith(_OFTEN)
+        level = logging.INFO if path.startswith(APIS) and not often else logging.DEBUG
         access_logger.log(
             level, "%s %s %s %d %.0f ms", request.remote, request.method, path, response.status, time * 1000
         )

@@ -66,7 +66,10 @@ class Page:
         return [web.route("*", "/", self.serve), web.route("*", "/{path:(?!v1/|api/).+}", self.serve)]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info.get("path", "index.html")
+        return self.answer(request, request.match_info.get("path", "index.html"))
+
+    def answer(self, request: web.Request, name: str) -> web.StreamResponse:
+        """Answer with a file, whatever the request's own path. Raises aiohttp's 404 and 405."""
         path = self._find(name)
         if path is None:
             raise web.HTTPNotFound

@@ -21,6 +21,7 @@ from .errors import ConfigError, VisavisError, unwrapped
 from .fleet import Fleet
 from .front import Front
 from .heap import settle
+from .kiosk_routes import add_kiosk
 from .local.parts import wanted
 from .local.running import Running, rehearsal, running_parts
 from .local.supervisor import place
@@ -90,7 +91,9 @@ class _Service:
         app = web.Application(
             client_max_size=config.server.max_body, middlewares=[refusals(self._door), guard(self._door)]
         )
-        app.add_routes([*self._front.routes(), *self._status.routes(), *Page(web_root()).routes()])
+        page = Page(web_root())
+        add_kiosk(app, lambda: self._config, self._door, page)
+        app.add_routes([*self._front.routes(), *self._status.routes(), *page.routes()])
         manned = asyncio.Event()
 
         def announce(address: str) -> None:
@@ -165,6 +168,8 @@ class _Service:
             "server.port": (server.port, before.port),
             "server.node": (server.node, before.node),
             "server.max_body": (server.max_body, before.max_body),
+            "kiosk.enabled": (config.kiosk.enabled, self._config.kiosk.enabled),
+            "kiosk.folder": (config.kiosk.folder, self._config.kiosk.folder),
             "[local]": (config.local, self._config.local),
             "the need for the embedded engine": (wanted(config), wanted(self._config)),
         }

@@ -18,6 +18,12 @@ _TAKEN_S = 3_600.0
 _MAX_TAKEN = 10_000
 "Remembered in this process; a digest each."
 
+_SWAP = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
+"""
+
 _PATIENCE_S = 2.0
 "A store that does not answer by then is none: the caller waits meanwhile."
 
@@ -160,6 +166,16 @@ class RedisStore:
 
     async def drop(self, name: str) -> None:
         await self._ask(lambda: self._redis.delete(_PREFIX + name))
+
+    async def read(self, key: str) -> bytes | None:
+        """Return a value that is kept for good, by its whole key."""
+        data = await self._ask(lambda: self._redis.get(key))
+        assert data is None or isinstance(data, bytes)  # nothing is decoded
+        return data
+
+    async def swap(self, key: str, before: bytes | None, after: bytes) -> bool:
+        """Keep `after` for good, unless the value is no longer the one before, None being none."""
+        return bool(await self._ask(lambda: self._redis.eval(_SWAP, 1, key, before or b"", after)))
 
     async def aclose(self) -> None:
         await self._redis.aclose()
