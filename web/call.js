@@ -74,6 +74,7 @@ export class Call extends EventTarget {
   #resource = null;
   /** @type {string | null} */
   #key;
+  #settings;
   /** Token of the call that this one goes on from. @type {string | null} */
   #former;
   /** @type {RTCRtpTransceiver} */
@@ -96,10 +97,12 @@ export class Call extends EventTarget {
    * @param {string | null} options.former token of a call that was lost, from which this one is to go on
    * @param {MediaStreamTrack | null} options.microphone without one the call only receives sound
    * @param {MediaStreamTrack | null} options.camera can be given later, too
+   * @param {object} [options.session] settings to begin with, as on the wire
    */
-  constructor({ key, former, microphone, camera }) {
+  constructor({ key, former, microphone, camera, session = { type: "realtime" } }) {
     super();
     this.#key = key;
+    this.#settings = session;
     this.#former = former;
     this.#audio = this.#peer.addTransceiver(microphone ?? "audio", { direction: microphone ? "sendrecv" : "recvonly" });
     this.#camera = new Pictures(this.#peer, CAMERA);
@@ -115,6 +118,11 @@ export class Call extends EventTarget {
 
   get isOpen() {
     return this.#state === "open";
+  }
+
+  /** What is asked from now on is asked with another bearer key: one that expires is changed in time. @param {string | null} key */
+  set key(key) {
+    this.#key = key;
   }
 
   /** Whether a microphone can be attached without a new call. */
@@ -215,7 +223,7 @@ export class Call extends EventTarget {
   async #post() {
     const form = new FormData();
     form.set("sdp", this.#peer.localDescription?.sdp ?? "");
-    form.set("session", JSON.stringify({ type: "realtime" }));
+    form.set("session", JSON.stringify(this.#settings));
     let response, text;
     try {
       response = await fetch(CALLS, {

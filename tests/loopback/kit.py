@@ -18,7 +18,7 @@ from visavis.app import CALLS, build_app
 from visavis.audio import BLOCK, RATE, Pcm, level_dbfs
 from visavis.calls import Calls
 from visavis.carrier import Carrier
-from visavis.config import Config, RtcConfig, SessionConfig
+from visavis.config import Config, RtcConfig, ServerConfig, SessionConfig
 from visavis.ear import caller_ear
 from visavis.engine import Delta, Engine, Request
 from visavis.frames import Frame
@@ -51,6 +51,7 @@ async def until(condition: Callable[[], bool], what: str, patience_s: float = 30
 async def running_server(
     config: Config, engine: Engine, session: type[Session] = Session
 ) -> AsyncIterator[Server]:
+    """Serve on loopback, at `config.server.port` unless that is the usual one: then at any that is free."""
     pool = SileroPool()
     media = Media(config.rtc, config.conversation.camera)
     await media.open()
@@ -73,8 +74,9 @@ async def running_server(
     app = build_app(config, open_call, engine.ready)
     runner = web.AppRunner(app)
     await runner.setup()
+    port = 0 if config.server.port == ServerConfig().port else config.server.port
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
         yield Server(f"http://127.0.0.1:{runner.addresses[0][1]}", app[CALLS], sessions)
     finally:
         await runner.cleanup()
