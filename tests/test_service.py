@@ -66,6 +66,7 @@ class Service:
             f'[engine]\nname = "scripted"\n[rtc]\nudp_port = {self._udp_port}\n'
             f"[server]\ndrain_s = {drain_s}\nmax_calls = {max_calls}\n"
             f'[conversation.session]\ninstructions = "{instructions}"\n'
+            f'[kiosk]\nenabled = true\nfolder = "{self._settings.parent}"\n'
         )
 
     def log(self) -> str:
@@ -170,6 +171,23 @@ def own(tmp_path: Path) -> Iterator[Service]:
     service = Service(tmp_path)
     yield service
     service.stop()
+
+
+async def test_a_kiosk_is_let_in_and_calls_whichever_worker_takes_it(shared: Service) -> None:
+    api = f"{shared.url}/v1/kiosk"
+    async with aiohttp.ClientSession() as http:
+        assert (await http.get(f"{shared.url}/kiosk")).status == 200
+        offer = await (await http.post(f"{api}/pairing")).json()
+        assert (await http.post(f"{api}/devices", json={"code": offer["code"]})).status == 201
+        device = {"Authorization": f"Bearer {offer['token']}"}
+        told = await (await http.get(f"{api}/device", headers=device)).json()
+        assert told["session"]["instructions"] == "Be brief."
+        secret = await (await http.post(f"{api}/session", headers=device)).json()
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {secret['value']}"}) as http,
+        Caller(shared.url, http) as caller,
+    ):
+        await talk(caller)
 
 
 async def test_calls_are_spread_evenly_and_all_of_them_answered(shared: Service) -> None:

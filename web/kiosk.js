@@ -75,6 +75,8 @@ class KioskPage {
   #token = null;
   #secret = "";
   #callEnding = false;
+  /** The settings that the server goes by in this call, as it last told them. @type {any} */
+  #agreed = null;
   /** The browser wants a touch before sound. */
   #muffled = false;
   #session = new AbortController();
@@ -123,6 +125,7 @@ class KioskPage {
       code: this.#pairing?.code ?? null,
       callId: this.#call?.id ?? null,
       live: this.#call?.isOpen ?? false,
+      instructions: this.#agreed?.instructions ?? null,
       microphone: this.#devices.microphone?.label ?? null,
       camera: this.#devices.camera?.label ?? null,
       captions: this.#captions.all,
@@ -367,6 +370,7 @@ class KioskPage {
     this.#call?.hangUp();
     this.#call = null;
     this.#token = null;
+    this.#agreed = null;
     window.clearInterval(this.#meterTimer);
     window.clearTimeout(this.#patience);
     window.clearTimeout(this.#interruption);
@@ -397,6 +401,10 @@ class KioskPage {
           this.#floor.moveOn();
           this.#followFloor();
         }, INTERRUPTED_MS);
+        break;
+      case "session.created":
+      case "session.updated":
+        this.#agreed = event.session;
         break;
       case "visavis.call_ending":
         this.#callEnding = event.seconds === 0;

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from cdp import INVENTED_DEVICES, Page, launched, tab
 from standin import Served
@@ -204,13 +205,23 @@ async def test_without_the_flag_a_touch_begins(tmp_path: Path) -> None:
             assert await untouched(page, "visavis.camera === null")
             await page.click("#gesture-button")
             await page.wait_for("visavis.screen === 'attract' && visavis.camera !== null")
-            # A touch begins a call, and another one ends it.
+            # A touch begins a call, which takes on what the operator sets meanwhile, and another one ends it.
             await page.click("#attract")
             await page.wait_for("visavis.live")
+            await set_instructions(server.url, "Talk about books alone.")
+            await page.wait_for("visavis.instructions === 'Talk about books alone.'")
             await page.click("#end")
             await page.wait_for("visavis.screen === 'attract' && !visavis.live")
             await until(lambda: len(server.calls) == 0, "the end of the call")
             assert page.errors == operator.errors == []
+
+
+async def set_instructions(url: str, instructions: str) -> None:
+    api, key = f"{url}/v1/kiosk/devices", {"Authorization": f"Bearer {KEY}"}
+    async with aiohttp.ClientSession(headers=key) as http:
+        (device,) = (await (await http.get(api)).json())["devices"]
+        changes = {"settings": {"instructions": instructions}}
+        assert (await http.patch(f"{api}/{device['id']}", json=changes)).status == 200
 
 
 async def untouched(page: Page, expression: str) -> Any:
@@ -283,3 +294,24 @@ async def test_a_kiosk_speaks_the_operators_language(page: Page, served: Served)
         ])"""
     )
     assert words == ["Hallo!", "es", "en", "Prochain essai dans 3 s"]
+
+
+async def test_a_page_that_is_not_what_it_should_be_is_loaded_anew(page: Page, served: Served) -> None:
+    await page.go(f"{served.url}icon.svg")
+    faults = await page.evaluate(
+        """import("/kiosk-watchdog.js").then(({ Watchdog }) => {
+          const now = performance.now();
+          const dog = new Watchdog();
+          dog.version = "1";
+          const idle = [true, false, false];
+          const asked = [0, 60_000, 60_200].map((at, look) => dog.fault(now + at, idle[look]));
+          dog.version = "2";
+          asked.push(dog.fault(now + 60_400, false), dog.fault(now + 60_600, true));
+          const stuck = [["thinking", 0], ["thinking", 89_000], ["", 89_500], ["thinking", 90_000]];
+          const ends = stuck.map(([on, at]) => dog.isStuck(on, at));
+          ends.push(dog.isStuck("thinking", 181_000));
+          return { asked, ends };
+        })"""
+    )
+    assert faults["asked"] == [None, "it was frozen", None, None, "the server has another one"]
+    assert faults["ends"] == [False, False, False, False, True]
