@@ -455,20 +455,29 @@ def test_a_draft_runs_nothing_until_it_is_wanted():
 
 
 def test_a_draft_that_does_not_know_a_result_is_asked_for_again():
-    eager = replace(UNHURRIED, speculation=SpeculationConfig())
-    sim = Sim(
-        speech=[(1.0, 2.5), (4.5, 6.0)],
-        config=eager,
-        replies=[calling("look"), Reply()],
-        gives={"look": (3.0, "a cup")},
-    )
-    sim.run(4)
-    (running,) = sim.times(RunTool)
-    assert running + 3.0 == pytest.approx(6.05, abs=0.4)
-    sim.run(10)
-    assert ("tool", "ResultPart") in shape(sim.requests()[-1].messages)
-    assert sim.requests()[-1].messages[-1].role == "user"
-    assert len(sim.times(CancelResponse)) == len(sim.marks("draft_wasted"))
+    def sim(takes: float) -> Sim:
+        eager, speech = replace(UNHURRIED, speculation=SpeculationConfig()), [(1.0, 2.5), (4.5, 6.0)]
+        return Sim(speech, [calling("look"), Reply()], config=eager, gives={"look": (takes, "a cup")}).run(14)
+
+    (called,) = sim(20.0).times(RunTool)
+    asked = sim(20.0).marks("draft_asked")[1]
+    late = sim(asked + 0.1 - called)
+    draft, wanted = late.requests()[-2:]
+    assert len(late.times(CancelResponse)) == len(late.marks("draft_wasted")) == 1
+    assert [draft.messages[-1].role, wanted.messages[-1].role] == ["user", "user"]
+    assert "a cup" not in str(draft.messages)
+    assert "a cup" in str(wanted.messages)
+
+
+def test_where_the_client_asks_for_responses_no_result_answers_what_the_user_has_said():
+    config = with_session(UNHURRIED, turn_detection=TurnDetection(create_response=False))
+    client = [(3.5, ev.CreateResponse()), (12.0, ev.CreateResponse())]
+    replies, gives = [calling("look"), Reply()], {"look": (2.0, "a cup")}
+    sim = Sim([(1.0, 2.5), (5.0, 7.0)], replies, config=config, client=client, gives=gives).run(11)
+    assert sim.times(ev.SpeechBegan)[1] < sim.times(ev.CallAnswered)[0] < sim.times(ev.SpeechEnded)[1]
+    assert len(sim.requests()) == 1
+    sim.run(5)
+    assert "a cup" in str(sim.requests()[1].messages)
 
 
 def test_each_call_is_counted():

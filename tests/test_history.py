@@ -582,7 +582,9 @@ def test_an_own_call_with_its_result_moves_behind_what_was_said_meanwhile() -> N
     h.append_text("u1", "user", "What is this?")
     call(h, "a", own=True)
     call(h, "b", own=True)
+    call(h, "c", own=True)
     assert h.answer("item b", "noon") == "item a"  # nothing was said: it stays
+    h.delete("item c")
     h.append_text("u2", "user", "Hello?")
     assert h.answer("item a", "a cup") == "u2"
     assert shape(h.messages("")) == [
@@ -626,6 +628,18 @@ def test_a_call_and_its_result_go_together_when_the_budget_is_full(meanwhile: in
         assert roles.count("tool") == sum("CallPart" in str(m.parts) for m in h.messages("")) <= 1
         assert roles[0] == "user"
     assert "tool" not in roles
+
+
+@pytest.mark.parametrize("size", range(20, 400, 20))
+def test_what_is_left_of_the_talk_begins_with_the_user(size: int) -> None:
+    h = history(max_tokens=200)
+    h.append_text("u0", "user", "x" * size)
+    call(h, "a", arguments="x" * 100)
+    give(h, "a", "y" * 100)
+    for k in range(4):
+        h.append_text(f"u{k + 1}", "user", "Tell me more of it, please. " * 2)
+        reply(h, f"a{k}", "There is no more to tell.")
+        assert shape(h.messages(""))[0][0] == "user"
 
 
 def test_a_result_whose_call_is_too_old_to_be_sent_at_its_place_is_sent_with_it() -> None:

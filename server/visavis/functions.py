@@ -82,7 +82,9 @@ class Functions:
 
     def begin(self, response: Response, now: float) -> tuple[Item, ...]:
         """Make items of what a response has called, and tell of them."""
-        previous_id, first = response.item_id, 0 if response.item_id is None else 1
+        reply_id = response.item_id
+        first = 0 if reply_id is None else 1
+        previous_id = reply_id if reply_id is not None and self._history.get(reply_id) is not None else None
         items = []
         for index, made in enumerate(response.calls, first):
             own = made.name not in response.client_tools
@@ -103,16 +105,16 @@ class Functions:
 
     def run(self, response: Response, items: tuple[Item, ...]) -> None:
         """Have the server's own run, of what `begin` has made."""
-        calls = [(index, item, item.call) for index, item in enumerate(items) if item.call is not None]
         first = 0 if response.item_id is None else 1
         follow_up = FollowUp(response.create, response.rounds + 1)
+        calls = [(index, item, item.call) for index, item in enumerate(items, first) if item.call is not None]
         beside = tuple(call.call_id for _, _, call in calls if not call.own)
         own = [(index, item, call) for index, item, call in calls if call.own]
         for index, item, call in own:
-            self._running[call.call_id] = _Running(item.id, response.id, first + index, follow_up, beside)
-        names = {tool.name for tool in self._own}
+            self._running[call.call_id] = _Running(item.id, response.id, index, follow_up, beside)
+        known = {tool.name for tool in self._own}
         for _, _, call in own:
-            if call.name in names:
+            if call.name in known:
                 self._outbox.put(RunTool(response.id, call.call_id, call.name, call.arguments))
             else:
                 self.receive_result(call.call_id, f"There is no function {call.name!r}.")
