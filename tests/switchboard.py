@@ -36,6 +36,10 @@ class FakeCall:
     wire: MakeWire | None = None
     faults: dict[str, BaseException] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
+    private: bool = False
+    "It has no displays."
+    shown: list["FakeCall"] = field(default_factory=list)
+    "Its displays."
     heeds: bool = True
     "Ends when it is hung up."
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,9 +60,15 @@ class FakeCall:
         self._fail("renegotiate")
         return ANSWER
 
-    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]], ufrag: str | None = None) -> None:
         self.told += [f"{mid}: {text}" for mid, text in candidates]
         self._fail("add_candidates")
+
+    def display(self) -> "FakeCall | None":
+        if self.private:
+            return None
+        self.shown.append(FakeCall(self.call_id, self.settings))
+        return self.shown[-1]
 
     async def run(self) -> None:
         try:

@@ -236,8 +236,8 @@ async def test_the_server_is_not_ready_while_it_closes() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "allow"),
     [
-        ("GET", CALLS_URL, 405, "method_not_allowed", {"POST"}),
-        ("PUT", f"{CALLS_URL}/rtc_1", 405, "method_not_allowed", {"DELETE", "GET"}),
+        ("GET", CALLS_URL, 405, "method_not_allowed", {"OPTIONS", "POST"}),
+        ("PUT", f"{CALLS_URL}/rtc_1", 405, "method_not_allowed", {"DELETE", "GET", "OPTIONS", "PATCH"}),
         ("POST", "/", 405, "method_not_allowed", {"GET", "HEAD"}),
         ("DELETE", "/index.html", 405, "method_not_allowed", {"GET", "HEAD"}),
         ("POST", "/api/nothing", 404, "not_found", None),

@@ -207,10 +207,18 @@ async def test_a_listed_page_passes_the_preflight_and_sees_what_it_needs() -> No
         assert preflight.status == 204
         assert preflight.headers["Access-Control-Allow-Origin"] == origin
         assert preflight.headers["Vary"] == "Origin"
-        assert {"POST", "DELETE"} <= set(preflight.headers["Access-Control-Allow-Methods"].split(", "))
+        assert {"POST", "PATCH", "DELETE"} <= set(
+            preflight.headers["Access-Control-Allow-Methods"].split(", ")
+        )
         allowed = {name.strip() for name in preflight.headers["Access-Control-Allow-Headers"].split(",")}
-        known = {"Authorization", "Content-Type", "X-OpenAI-Agents-SDK", "If-Match", TOKEN_HEADER}
-        assert allowed == known
+        assert allowed == {
+            "Authorization",
+            "Content-Type",
+            "If-Match",
+            "OpenAI-Beta",
+            "X-OpenAI-Agents-SDK",
+            TOKEN_HEADER,
+        }
         assert "Access-Control-Allow-Credentials" not in preflight.headers
 
         headers = {**SDP, "Origin": origin, "Authorization": f"Bearer {KEY}"}

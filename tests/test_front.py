@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from switchboard import ANSWER, CALLS_URL, KEY, OFFER, SDP, Client, Switchboard, refusal, until
 from visavis.app import build_worker_app
 from visavis.calls import Calls
-from visavis.config import Config, ServerConfig
+from visavis.config import Config, RtcConfig, ServerConfig
 from visavis.front import Front
 from visavis.ids import read_call_id
 from visavis.middleware import Door, guard, refusals
@@ -89,8 +89,10 @@ class Desk:
 
 
 @asynccontextmanager
-async def front(folder: Path, *, workers: int = 2, **server: Any) -> AsyncIterator[Desk]:
-    config = Config(server=ServerConfig(workers=2, **server))
+async def front(
+    folder: Path, *, workers: int = 2, rtc: RtcConfig | None = None, **server: Any
+) -> AsyncIterator[Desk]:
+    config = Config(server=ServerConfig(workers=2, **server), rtc=rtc or RtcConfig())
     placement = Placement()
     office = Office(placement, config, folder)
 

@@ -33,7 +33,8 @@ def kinds(sdp: str) -> list[str]:
 def refusal(text: str) -> SignallingError:
     with pytest.raises(SignallingError) as caught:
         read_offer(text)
-    assert caught.value.status == 400
+    # What is well-formed and cannot be met is told apart (RFC 9725, 4.4).
+    assert caught.value.status == (406 if caught.value.code == "no_audio" else 400)
     return caught.value
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from aiohttp import hdrs, web
+from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from .auth import SECRET
@@ -15,13 +15,14 @@ from .calls import Call, Calls, Opened
 from .carrier import Carrier
 from .client_secrets import Secret, Secrets
 from .config import Config, SessionConfig
+from .display_routes import DisplayApi
 from .errors import ClientEventError, SignallingError
-from .forms import parse_form
+from .ice_routes import IceServers
 from .ids import RANDOM_BYTES, CallId
 from .kiosk_routes import add_kiosk
-from .middleware import Door, guard, note_secret, read_body, refusals
+from .middleware import Door, guard, note_secret, refusals
+from .offers import read_offer
 from .page import Page, web_root
-from .protocol.fields import parse
 from .protocol.realtime_session import merge_session
 from .pulse import Pulse
 from .resume import TOKEN_HEADER, Kept, Resumption, new_token, place_of
@@ -30,6 +31,7 @@ from .secret_routes import SecretApi
 from .socket_routes import SocketApi
 from .status import Status
 from .store import open_store
+from .whip import BETA, CALL, CALLS_PATH, Options, created, read_patch
 from .wire import MakeWire
 
 CALLS = web.AppKey("CALLS", Calls)
@@ -47,11 +49,6 @@ class OpenCall(Protocol):
         wire: MakeWire | None = None,
         carrier: Carrier | None = None,
     ) -> Call: ...
-
-
-_BETA = "/v1/realtime"
-"Where the beta's clients post their offers, with a model's name in the query."
-_CALLS = "/v1/realtime/calls"
 
 
 def build_app(
@@ -72,7 +69,9 @@ def build_app(
     app = _app(
         config, calls, CallApi(config, calls, open_call, worker, status), [refusals(door), guard(door)]
     )
-    app.add_routes([*status.routes(), *SecretApi(lambda: config).routes()])
+    ice = IceServers(lambda: config.rtc)
+    options = Options(lambda: config, ice)
+    app.add_routes([*status.routes(), *SecretApi(lambda: config).routes(), *ice.routes(), *options.routes()])
     files = Page(page or web_root())
     add_kiosk(app, lambda: config, door, files)
     app.add_routes(files.routes())
@@ -130,26 +129,27 @@ class CallApi:
         self._calls = calls
         self._open_call = open_call
         self._status = status
+        self._ice = IceServers(lambda: config.rtc)
+        self._displays = DisplayApi(config, calls, self._ice)
         self._resumption = Resumption(config.resume, open_store(config.resume))
 
     async def aclose(self) -> None:
         """Let go of what was kept; the calls must be over."""
+        await self._displays.aclose()
         await self._resumption.aclose()
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        return call_routes(self.create, self.look, self.end)
+        return [
+            *call_routes(self.create, self.look, self.trickle, self.end),
+            *self._displays.routes(),
+        ]
 
     async def create(self, request: web.Request) -> web.Response:
         await self.check()
-        offer, changes = await _read_offer(request)
+        offer, changes = await read_offer(request)
         returning = request.headers.get(TOKEN_HEADER)
         opened = await self.open(offer, changes, returning, secret=request.get(SECRET))
-        return web.Response(
-            status=201,
-            body=opened.answer.encode(),
-            content_type="application/sdp",
-            headers={hdrs.LOCATION: opened.location, TOKEN_HEADER: opened.token},
-        )
+        return created(opened.answer, opened.location, self._ice.links(), {TOKEN_HEADER: opened.token})
 
     async def check(self) -> None:
         """Raise SignallingError if no call can be opened now."""
@@ -200,7 +200,7 @@ class CallApi:
         answer = await self._calls.open(
             key, lambda: self._open_call(key, session, kept, wire, carrier), offer
         )
-        return Opened(answer, f"{_CALLS}/{call_id}", token)
+        return Opened(answer, f"{CALLS_PATH}/{call_id}", token)
 
     async def _end_former(self, token: str | None) -> None:
         """End the call that a caller comes back from: it may not have been noticed yet that it was lost."""
@@ -213,22 +213,30 @@ class CallApi:
         self._calls.check_live(call_id)
         return web.json_response({"id": call_id})
 
+    async def trickle(self, request: web.Request) -> web.Response:
+        call_id = request.match_info["call_id"]
+        self._calls.check_live(call_id)
+        fragment = await read_patch(request, call_id)
+        await self._calls.add_candidates(call_id, fragment.candidates, fragment.ufrag)
+        return web.Response(status=204)
+
     async def end(self, request: web.Request) -> web.Response:
         await self._calls.close(request.match_info["call_id"], "the client hung up")
         return web.Response()
 
 
-def call_routes(create: Handler, look: Handler, end: Handler) -> list[web.AbstractRouteDef]:
-    """Return the routes of the call resource; `look` and `end` find the call's id as `call_id` in them.
+def call_routes(create: Handler, look: Handler, trickle: Handler, end: Handler) -> list[web.AbstractRouteDef]:
+    """Return the routes of the call resource; all but `create` find the call's id as `call_id` in them.
 
     To look whether a call lives is ours: a page learns so, through any balancer, that its server died.
     """
     return [
-        web.post(_BETA, create),
-        web.post(_CALLS, create),
-        web.get(f"{_CALLS}/{{call_id}}", look, allow_head=False),
-        web.delete(f"{_CALLS}/{{call_id}}", end),
-        web.post(f"{_CALLS}/{{call_id}}/hangup", end),
+        web.post(BETA, create),
+        web.post(CALLS_PATH, create),
+        web.get(CALL, look, allow_head=False),
+        web.patch(CALL, trickle),
+        web.delete(CALL, end),
+        web.post(f"{CALL}/hangup", end),
     ]
 
 
@@ -241,35 +249,3 @@ def _merged(base: SessionConfig, changes: Any) -> SessionConfig:
     except ClientEventError as error:
         param = error.param or "session"
         raise SignallingError(400, str(error), code=error.code, param=param) from error
-
-
-async def _read_offer(request: web.Request) -> tuple[str, Any]:
-    """Return the offer and the client's session settings, None if it sent none. Raises SignallingError."""
-    kind = request.content_type
-    if kind not in ("application/sdp", "multipart/form-data"):
-        raise SignallingError(
-            415, "Send an offer as application/sdp or multipart/form-data.", code="unsupported_media_type"
-        )
-    body = await read_body(request)
-    changes: bytes | None = None
-    if kind == "multipart/form-data":
-        form = parse_form(request.headers[hdrs.CONTENT_TYPE], body)
-        if "sdp" not in form:
-            raise SignallingError(
-                400, "The form has no part named sdp.", code="missing_required_parameter", param="sdp"
-            )
-        body, changes = form["sdp"], form.get("session")
-    try:
-        offer = body.decode()
-    except UnicodeDecodeError as error:
-        raise SignallingError(400, "The offer is not UTF-8.", code="invalid_sdp", param="sdp") from error
-    if not offer.startswith("v=0"):
-        raise SignallingError(400, "The offer does not begin with v=0.", code="invalid_sdp", param="sdp")
-    return offer, None if changes is None else _parsed(changes)
-
-
-def _parsed(changes: bytes) -> Any:
-    try:
-        return parse(changes)
-    except ClientEventError as error:
-        raise SignallingError(400, str(error), code=error.code, param="session") from error

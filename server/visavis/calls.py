@@ -27,11 +27,15 @@ class Call(Protocol):
         """Return the answer to a further offer. Raises SignallingError, and goes on as it was."""
         ...
 
-    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]], ufrag: str | None = None) -> None:
         """Take ICE candidates that came after the offer: each with the name (a=mid) of its section.
 
-        Raises SignallingError.
+        `ufrag` is the user name fragment that they belong to, if the client says. Raises SignallingError.
         """
+        ...
+
+    def display(self) -> "Call | None":
+        """Make a call that hears what is said in this one; None where nobody can listen in."""
         ...
 
     def announce_end(self, seconds: float) -> None:
@@ -139,10 +143,20 @@ class Calls:
         except TimeoutError as error:
             raise _answer_timeout() from error
 
-    async def add_candidates(self, call_id: str, candidates: Iterable[tuple[str, str]]) -> None:
+    async def add_candidates(
+        self, call_id: str, candidates: Iterable[tuple[str, str]], ufrag: str | None = None
+    ) -> None:
         """Give a call ICE candidates that came after its offer. Raises SignallingError."""
         self.check_live(call_id)
-        await self._live[call_id].call.add_candidates(candidates)
+        await self._live[call_id].call.add_candidates(candidates, ufrag)
+
+    def display(self, call_id: str) -> Call:
+        """Make a call that hears what is said in one of these. Raises SignallingError."""
+        self.check_live(call_id)
+        display = self._live[call_id].call.display()
+        if display is None:
+            raise SignallingError(409, "Nobody can listen in on this call.", code="no_displays")
+        return display
 
     async def close(self, call_id: str, reason: str) -> None:
         """Hang up one call and wait a moment for its end. Raises SignallingError (404)."""

@@ -1,6 +1,6 @@
 """What carries a call: the seam between a session and a connection."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from .rtc import PeerHandler, PeerStats
@@ -21,8 +21,11 @@ class Line(Protocol):
         """Return the answer to an offer. Raises SignallingError."""
         ...
 
-    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
-        """Take ICE candidates, each with the name of its section. Raises SignallingError."""
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]], ufrag: str | None = None) -> None:
+        """Take ICE candidates, each with the name of its section; `ufrag` is theirs, if the caller says.
+
+        Raises SignallingError.
+        """
         ...
 
     def send_message(self, text: str) -> None:
@@ -47,4 +50,9 @@ class Carrier(Protocol):
 
     def peer(self, handler: Handler, label: str) -> Line:
         """Make the line of the call that is its handler; its `aclose` is due in any case."""
+        ...
+
+    @property
+    def listener(self) -> Callable[[PeerHandler], Line] | None:
+        """What makes the line of a handler that listens in on the call; None where none can."""
         ...

@@ -488,6 +488,8 @@ class ServerConfig:
     "Addresses or networks of balancers, whose X-Forwarded-For then tells who asks, for the limit below."
     max_calls: int = 20
     max_call_s: float = 3_600.0
+    max_displays: int = 4
+    "Of one call, that hear its answers; each takes an encoder."
     max_body: int = 262_144
     max_message: int = 262_144
     "Bytes of one data-channel message: what browsers allow at most."
@@ -563,7 +565,11 @@ def _check_address(setting: str, text: str) -> None:
 @dataclass(frozen=True, slots=True)
 class RtcConfig:
     ice_servers: tuple[IceServer, ...] = ()
-    "None by default: a public STUN server learns who calls, and a dead one costs five seconds."
+    "Our own. None by default: a public STUN server learns who calls, and a dead one costs five seconds."
+    caller_ice_servers: tuple[IceServer, ...] = ()
+    "What callers are told of: a relay for those whose network lets no UDP through to this machine."
+    turn_s: float = 86_400.0
+    "For which a name made of a secret is good: it is looked at to the end of the longest call."
     udp_port: int = 0
     "The one port of all calls' media, to be opened in a firewall; 0 is any free one. N workers have 2 N."
     udp_hosts: tuple[str, ...] = ()
@@ -587,6 +593,8 @@ class RtcConfig:
         for name in ("udp_hosts", "advertise"):
             for text in getattr(self, name):
                 _check_address(f"rtc.{name}", text)
+        if self.turn_s < 60:
+            raise ConfigError("rtc.turn_s must be 60 or more.")
         if not 6_000 <= self.opus_bitrate <= 510_000:
             raise ConfigError("rtc.opus_bitrate must be from 6000 to 510000 bit/s.")
         if not 0 <= self.opus_complexity <= 10:

@@ -13,8 +13,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from .app import call_routes
 from .auth import bearer_of
 from .config import Config
+from .display_routes import display_routes
 from .errors import SignallingError
 from .fleet import Fleet
+from .ice_routes import IceServers
 from .ids import RANDOM_BYTES, CallId, read_call_id
 from .middleware import read_body
 from .placement import Placement
@@ -24,6 +26,7 @@ from .secret_routes import SecretApi
 from .socket_call import PROTOCOLS
 from .socket_routes import NAME_HEADER, check_upgrade, relay, returning_by, socket_routes
 from .status import Status
+from .whip import Options
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +68,15 @@ class Front:
         self._placement = placement
         self._status = status
         self.secrets = SecretApi(lambda: self.config)
+        self._ice = IceServers(lambda: self.config.rtc)
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return [
-            *call_routes(self.create, self.pass_to_its_worker, self.pass_to_its_worker),
+            *call_routes(self.create, *[self.pass_to_its_worker] * 3),
+            *display_routes(*[self.pass_to_its_worker] * 3),
             *self.secrets.routes(),
+            *self._ice.routes(),
+            *Options(lambda: self.config, self._ice).routes(),
             *rtvi_routes(self.take_offer, self.take_candidates),
             *socket_routes(self.take_socket),
         ]

@@ -32,9 +32,9 @@ _OFTEN = "/v1/kiosk/device"
 _BODY_S = 10.0
 "In which a request's body must have arrived: slow senders must not pile up."
 
-_ALLOW_HEADERS = f"Authorization, Content-Type, X-OpenAI-Agents-SDK, If-Match, {TOKEN_HEADER}"
-_ALLOW_METHODS = "POST, PATCH, DELETE"
-_EXPOSE_HEADERS = f"Location, ETag, Link, Accept-Patch, Retry-After, {TOKEN_HEADER}"
+_ALLOW_HEADERS = f"Authorization, Content-Type, OpenAI-Beta, X-OpenAI-Agents-SDK, If-Match, {TOKEN_HEADER}"
+_ALLOW_METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
+_EXPOSE_HEADERS = f"Location, ETag, Link, Accept-Patch, Accept-Post, Retry-After, {TOKEN_HEADER}"
 _PREFLIGHT_S = 600
 
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -102,7 +102,8 @@ def guard(door: Door) -> Middleware:
         if not _is_api(request):
             return await handler(request)
         gate.check_origin(request)
-        if request.method == hdrs.METH_OPTIONS:
+        asks = request.method == hdrs.METH_OPTIONS
+        if asks and "Access-Control-Request-Method" in request.headers:
             return _preflight(listed=gate.listed_origin(request) is not None)
         # Before the key is looked at, so that keys cannot be tried out quickly.
         caller = door.proxies.caller_address(request)
@@ -111,7 +112,9 @@ def guard(door: Door) -> Middleware:
             raise SignallingError(
                 429, "Too many requests.", code="rate_limit_exceeded", retry_after_s=math.ceil(wait_s)
             )
-        if _resource(request) not in KEYLESS:
+        # What is taken here is told to anyone; ICE servers only to who has a key.
+        asks_only = asks and hdrs.AUTHORIZATION not in request.headers
+        if not asks_only and _resource(request) not in KEYLESS:
             gate.check_key(request)
         return await handler(request)
 
@@ -119,7 +122,7 @@ def guard(door: Door) -> Middleware:
 
 
 def _preflight(*, listed: bool) -> web.Response:
-    headers = {hdrs.ALLOW: f"{_ALLOW_METHODS}, OPTIONS"}
+    headers = {hdrs.ALLOW: _ALLOW_METHODS}
     if listed:
         headers |= {
             hdrs.ACCESS_CONTROL_ALLOW_METHODS: _ALLOW_METHODS,

@@ -27,6 +27,7 @@ from .audio import BLOCK, Pcm
 from .carrier import Carrier
 from .config import Config, SessionConfig
 from .conversation import Conversation
+from .display import Audience, Display
 from .ear import Ear
 from .engine import Done, Engine, Request
 from .engine.hearing import Ears
@@ -121,7 +122,9 @@ class Session:
         self._claim = None if kept is None else kept.claim
         if self._keeping is not None:
             self._keeping.follow(self._conversation.snapshot)
+        self._media = media
         self._peer = media.peer(self, self._wire.label)
+        self._audience = Audience(config.server.max_displays)
         self._loop = asyncio.get_running_loop()
         self._tasks: asyncio.TaskGroup | None = None
         self._responses: dict[int, asyncio.Task[None]] = {}
@@ -171,12 +174,17 @@ class Session:
         """Return the answer to a further offer. Raises SignallingError, and the call goes on as it was."""
         return await self._peer.answer(offer_sdp)
 
-    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]], ufrag: str | None = None) -> None:
         """Take ICE candidates that came after the offer: each with the name (a=mid) of its section.
 
-        Raises SignallingError.
+        `ufrag` is the user name fragment that they belong to, if the caller says. Raises SignallingError.
         """
-        await self._peer.add_candidates(candidates)
+        await self._peer.add_candidates(candidates, ufrag)
+
+    def display(self) -> Display | None:
+        """Make a call that hears what the assistant says in this one, and ends with it; None if none can."""
+        listener = self._media.listener
+        return None if listener is None else Display(listener, self._audience)
 
     async def run(self) -> None:
         """Live until the caller or the server hangs up; nothing of the call remains afterwards."""
@@ -217,6 +225,7 @@ class Session:
             if self._reading is not None:
                 self._reading.cancel()
             self._read_all.set()
+            self._audience.dismiss("the call is over")
             await self._peer.aclose()
             self._ear.reset()  # gives back what it borrowed
             await self._leave()
@@ -291,7 +300,8 @@ class Session:
         with self._feeding as now:
             self._trace.pull(BLOCK, now)
             block = self._conversation.pull_audio(BLOCK, now)
-        return block  # noqa: RET504 - silence if feeding failed
+        self._audience.hear(block)
+        return block
 
     def receive_message(self, text: str) -> None:
         """Deal with a message: at once, unless sound that was sent before it is still to be heard."""

@@ -38,6 +38,8 @@ _MAX_UNSENT = 32 << 20
 class Socket:
     """A WebSocket that was asked for: the carrier of one call. `run` it once the call lives."""
 
+    listener = None
+
     def __init__(self, max_message: int) -> None:
         self.response = web.WebSocketResponse(
             protocols=PROTOCOLS,
@@ -88,7 +90,9 @@ class SocketLine:
         """Answer nothing: there is nothing to negotiate."""
         return ""
 
-    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> NoReturn:
+    async def add_candidates(
+        self, candidates: Iterable[tuple[str, str]], ufrag: str | None = None
+    ) -> NoReturn:
         raise SignallingError(409, "A call over a WebSocket has no candidates.", code="no_media")
 
     def send_message(self, text: str) -> None:

@@ -22,7 +22,7 @@ from wires import Handler, answered, call, negotiate, picture, until
 from visavis.config import RtcConfig
 from visavis.rtc import Media
 from visavis.rtc.camera import PictureTrack
-from visavis.rtc.turn import with_credentials
+from visavis.turn import with_credentials
 
 pytestmark = pytest.mark.loopback
 
@@ -138,7 +138,7 @@ async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
 
 def relayed_client(relay: Relay, transport: str) -> RTCPeerConnection:
     """A caller whose network lets nothing through but the way to the relay."""
-    server = with_credentials(relay.ice_server(transport), time.time())
+    server = with_credentials(relay.ice_server(transport), time.time(), 60.0)
     client = RTCPeerConnection(
         RTCConfiguration(
             iceServers=[RTCIceServer(list(server.urls), server.username, server.credential)],

@@ -21,10 +21,10 @@ from aiortc import (
 from ..audio import BLOCK, Pcm
 from ..config import CameraConfig, RtcConfig
 from ..frames import Frame, Source
+from ..turn import with_credentials
 from .backend import Backend, CloseReason, LegHandler
 from .channel import LABEL, Channel
 from .stats import PeerStats
-from .turn import with_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -276,5 +276,5 @@ class Link(LegHandler):
 
 
 def _ice_servers(config: RtcConfig) -> list[RTCIceServer]:
-    servers = [with_credentials(server, time.time()) for server in config.ice_servers]
+    servers = [with_credentials(server, time.time(), config.turn_s) for server in config.ice_servers]
     return [RTCIceServer(list(each.urls), each.username, each.credential) for each in servers]

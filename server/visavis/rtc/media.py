@@ -55,6 +55,10 @@ class Media:
         """
         return Peer(self._rtc, self._camera, self._opened, handler, label)
 
+    def listener(self, handler: PeerHandler) -> Peer:
+        """Make the side of a call that lets others hear it; its `aclose` is due in any case."""
+        return self.peer(handler)
+
     def caller(
         self,
         handler: PeerHandler,

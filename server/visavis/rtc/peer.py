@@ -51,12 +51,7 @@ class Peer:
         if link.state is State.ENDED:
             raise _call_ended()
         if self._offer is not None and self._offer.ice != offer.ice:
-            raise SignallingError(
-                409,
-                "ICE cannot be restarted within a call: start a new call",
-                code="ice_restart",
-                param="sdp",
-            )
+            raise _ice_restart(409)
         try:
             transceiver = self._prepare(offer)
             link.screen = offer.screen
@@ -75,17 +70,21 @@ class Peer:
         link.watch()
         return sdp.write_answer(answer, offer)
 
-    async def add_candidates(self, candidates: Iterable[tuple[str, str]]) -> None:
+    async def add_candidates(self, candidates: Iterable[tuple[str, str]], ufrag: str | None = None) -> None:
         """Take candidates that came after the offer: each with the name (a=mid) of its section, as in SDP.
 
-        Passed over are those that aiortc would stumble over, as in an offer, and more than an offer may have.
-        Raises SignallingError (409) if the call is over.
+        A name may be empty: of the first section. `ufrag` is the user name fragment that they belong to, if
+        the caller says. Passed over are those that aiortc would stumble over, as in an offer, and more than
+        an offer may have. Raises SignallingError: 409 if the call is over, 422 for a fragment that is not the
+        call's, which restarts ICE.
         """
         async with self._link.negotiation:
             if self._link.state is State.ENDED or self._offer is None:
                 raise _call_ended()
+            if ufrag is not None and ufrag != self._offer.ice[0]:
+                raise _ice_restart(422)
             for mid, text in candidates:
-                candidate = sdp.read_candidate(text, mid)
+                candidate = sdp.read_candidate(text, mid or self._offer.first_mid)
                 if candidate is not None and self._candidates < sdp.MAX_CANDIDATES:
                     self._candidates += 1
                     await self._link.connection.addIceCandidate(candidate)
@@ -170,6 +169,15 @@ class OutgoingPeer:
     async def aclose(self) -> None:
         """End the call; waits until nothing of it is left, a few seconds at most. May be called again."""
         await self._link.aclose()
+
+
+def _ice_restart(status: int) -> SignallingError:
+    return SignallingError(
+        status,
+        "ICE cannot be restarted within a call: make a new one, which goes on from it by its token",
+        code="ice_restart",
+        param="sdp",
+    )
 
 
 def _call_ended() -> SignallingError:

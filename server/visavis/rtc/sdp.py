@@ -54,6 +54,11 @@ class Offer:
     screen: str | None
     "Name (a=mid) of the video section that shows a screen; any other shows a camera."
 
+    @property
+    def first_mid(self) -> str:
+        """Name of the first section, by whose transport all go."""
+        return _mid(_split_own(self.sdp.splitlines())[1][0])
+
 
 @dataclass(frozen=True, slots=True)
 class _Section:
@@ -96,6 +101,7 @@ def read_offer(text: str, before: Offer | None = None) -> Offer:
         raise _invalid(
             f"the offer has no audio section with one of the codecs {', '.join(AUDIO_CODECS)}",
             code="no_audio",
+            status=406,
         )
     in_order = sorted(taken.values(), key=lambda section: section.place)
     kept: list[tuple[int | None, list[str]]] = [
@@ -188,7 +194,7 @@ def _split(text: str) -> tuple[list[str], list[list[str]]]:
             raise _invalid(f"malformed line in the session description: {line[:80]!r}")
     session, sections = _split_own(lines)
     if not sections:
-        raise _invalid("the session description has no media section", code="no_audio")
+        raise _invalid("the session description has no media section", code="no_audio", status=406)
     if len(sections) > MAX_SECTIONS:
         raise _invalid(f"the session description has more than {MAX_SECTIONS} media sections")
     return session, sections
@@ -344,5 +350,6 @@ def _values(section: list[str], attribute: str) -> list[str]:
     return [line.split(":", 1)[1] for line in section if line.startswith(f"a={attribute}:")]
 
 
-def _invalid(message: str, code: str = "invalid_sdp") -> SignallingError:
-    return SignallingError(400, message, code=code, param="sdp")
+def _invalid(message: str, code: str = "invalid_sdp", status: int = 400) -> SignallingError:
+    """Make the refusal of an offer; 406 of one that is well-formed and cannot be met (RFC 9725, 4.4)."""
+    return SignallingError(status, message, code=code, param="sdp")

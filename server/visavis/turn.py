@@ -6,20 +6,17 @@ import hmac
 import secrets
 from dataclasses import replace
 
-from ..config import IceServer
-
-VALID_S = 86_400
-"A day: the server looks at them whenever an allocation is refreshed, to the end of the longest call."
+from .config import IceServer
 
 
-def with_credentials(server: IceServer, now: float) -> IceServer:
-    """Give the server as a call uses it; `now` is the wall clock's, in seconds since 1970.
+def with_credentials(server: IceServer, now: float, valid_s: float) -> IceServer:
+    """Give the server as a call uses it for so long; `now` is the wall clock's, in seconds since 1970.
 
     A secret becomes a name that says until when it is valid, and the name's HMAC as the password
     (draft-uberti-behave-turn-rest-00, coturn's `use-auth-secret`).
     """
     if server.secret is None:
         return server
-    username = f"{int(now) + VALID_S}:{secrets.token_hex(6)}"
+    username = f"{int(now + valid_s)}:{secrets.token_hex(6)}"
     digest = hmac.digest(server.secret.encode(), username.encode(), hashlib.sha1)
     return replace(server, username=username, credential=base64.b64encode(digest).decode(), secret=None)
