@@ -115,7 +115,7 @@ timed "Unit tests" "$VENV/bin/python" -m coverage run -m pytest -q -n auto --dis
     --ignore tests/browser --ignore tests/loopback --ignore tests/whole
 "$VENV/bin/python" -m coverage combine -q
 "$VENV/bin/python" -m coverage report
-# Calls mostly wait for sound to pass: four side by side leave half of two cores.
+# Calls mostly wait for sound to pass: three side by side leave more than half of two cores.
 # The models want the machine to themselves.
-timed "Calls and pages" "$VENV/bin/python" -m pytest -q -n 4 --dist loadscope -m "($slow) and not models"
+timed "Calls and pages" "$VENV/bin/python" -m pytest -q -n 3 --dist loadscope -m "($slow) and not models"
 timed "Talks with the models" "$VENV/bin/python" -m pytest -q -m models
