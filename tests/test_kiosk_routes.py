@@ -256,6 +256,14 @@ async def test_behind_a_proxy_the_address_is_the_proxys(tmp_path: Path) -> None:
         assert offer["url"] == "https://visavis.example/kiosk/approve"
 
 
+async def test_a_host_that_is_none_gets_no_code(tmp_path: Path) -> None:
+    async with serving(tmp_path) as client:
+        response = await client.post(f"{API}/pairing", headers={"Host": "x" * 4_000})
+        assert (response.status, (await refusal(response))["code"]) == (400, "invalid_host")
+        listed = await (await client.get(f"{API}/devices", headers=OPERATOR)).json()
+        assert listed["wanting"] == []
+
+
 async def test_a_folder_that_cannot_be_written_is_said_and_costs_no_500(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     async with serving(tmp_path / "file" / "folder") as client:

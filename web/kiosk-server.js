@@ -50,6 +50,7 @@ export class KioskServer extends EventTarget {
   #tag = "";
   #failures = 0;
   #secret = { value: "", until: 0 };
+  #pollS = 5;
   /** Ends the present wait. */
   #wake = () => {};
   /** What the device does, for the operator to see. */
@@ -66,9 +67,6 @@ export class KioskServer extends EventTarget {
       let waitS;
       try {
         waitS = await this.#ask();
-        const wasOffline = !this.reachable;
-        this.#failures = 0;
-        if (wasOffline) this.#tell("online");
       } catch (error) {
         if (!(error instanceof NoAnswer)) throw error;
         waitS = this.#failed(error);
@@ -108,11 +106,14 @@ export class KioskServer extends EventTarget {
     const response = await this.#fetch(`device?doing=${this.doing}`, { headers: { "If-None-Match": this.#tag } });
     switch (response.status) {
       case 200:
+        this.#reached();
         return this.#receive(await response.json(), response.headers.get("ETag") ?? "");
       case 202:
+        this.#reached();
         // After a reload nobody knows the code any more: another one.
         return this.#wanting ? (await response.json()).poll_s : this.#begin();
       case 304:
+        this.#reached();
         return this.#pollS;
       case 401:
         return this.#begin();
@@ -120,8 +121,6 @@ export class KioskServer extends EventTarget {
         throw failure(response);
     }
   }
-
-  #pollS = 5;
 
   /**
    * @param {any} told
@@ -143,6 +142,7 @@ export class KioskServer extends EventTarget {
     this.#tag = "";
     const response = await this.#fetch("pairing", { method: "POST" });
     if (!response.ok) throw failure(response);
+    this.#reached();
     const { token, code, qr, url, expires_in_s, poll_s } = await response.json();
     this.#token = token;
     // It is worth something from the moment that the code is approved, whether or not this page lives then.
@@ -165,6 +165,12 @@ export class KioskServer extends EventTarget {
     } catch (error) {
       throw new NoAnswer(error instanceof Error ? error.message : "no answer");
     }
+  }
+
+  #reached() {
+    const wasOffline = !this.reachable;
+    this.#failures = 0;
+    if (wasOffline) this.#tell("online");
   }
 
   /** @param {NoAnswer} error @returns {number} seconds until the next try */

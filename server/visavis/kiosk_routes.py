@@ -4,6 +4,7 @@
 (`middleware.KEYLESS`), an operator's a key of the server.
 """
 
+import asyncio
 import logging
 import math
 import os
@@ -55,6 +56,8 @@ _DOINGS = ("", "starting", "attract", "call", "offline")
 "What a device says that it is doing."
 
 _MAX_CODE = 40
+_MAX_HOST = 260
+"Of a name and its port (RFC 1035, 2.3.4)."
 
 _TRIES_PER_MIN = 10.0
 "Codes that one address may type in; a person types two."
@@ -91,6 +94,8 @@ class KioskApi:
         self._clock = clock
         self._pairings = _per_min(self._config.max_pairings_per_min)
         self._tries = _per_min(_TRIES_PER_MIN)
+        self._looked: tuple[bytes | None, Kiosks] | None = None
+        "What was read last, for devices ask all the time."
         self._seen: dict[str, tuple[float, str]] = {}
         "When this process heard of a device last, and what it was doing."
 
@@ -132,10 +137,10 @@ class KioskApi:
         """A device wants in: give it a token, and a code to show."""
         address = self._door.proxies.caller_address(request)
         _take(self._pairings, address, "Too many codes were asked for.")
+        url = (self._config.url or _own_origin(request)).rstrip("/") + _APPROVE
         agent, now = request.headers.get(hdrs.USER_AGENT, ""), self._clock()
         offer = await self._changed(lambda kiosks: kiosks.begin(address, agent, now))
-        url = (self._config.url or _own_origin(request)).rstrip("/") + _APPROVE
-        picture = segno.make(f"{url}#{offer.code}", error="m", micro=False)
+        picture = await asyncio.to_thread(_qr_code, f"{url}#{offer.code}")
         logger.info("kiosk %s at %s wants in", offer.id, address)
         return web.json_response(
             {
@@ -143,7 +148,7 @@ class KioskApi:
                 "token": offer.token,
                 "code": offer.code,
                 "url": url,
-                "qr": picture.svg_data_uri(border=4, dark="#000", light="#fff", omitsize=True),
+                "qr": picture,
                 "expires_in_s": offer.until - now,
                 "poll_s": min(_WANTING_POLL_S, self._config.poll_s),
             },
@@ -261,10 +266,14 @@ class KioskApi:
         return found
 
     async def _kiosks(self) -> Kiosks:
+        """Return them to be looked at; `_changed` changes them."""
         try:
-            return self._read(await self._store.load())
+            data = await self._store.load()
         except StoreError as error:
             raise _unavailable(error) from error
+        if self._looked is None or self._looked[0] != data:
+            self._looked = data, self._read(data)
+        return self._looked[1]
 
     async def _changed(self, step: Callable[[Kiosks], T]) -> T:
         """Take a step and keep what comes of it; again if others have taken one meanwhile."""
@@ -300,8 +309,21 @@ def _take(limit: RateLimit, address: str, message: str) -> None:
         raise SignallingError(429, message, code="rate_limit_exceeded", retry_after_s=math.ceil(wait_s))
 
 
+def _qr_code(text: str) -> str:
+    """Draw a QR code; return the address of the picture, which holds the picture itself."""
+    code = segno.make(text, error="m", micro=False)
+    # Four cells of margin, as ISO/IEC 18004 asks.
+    picture: str = code.svg_data_uri(border=4, dark="#000", light="#fff", omitsize=True)
+    return picture
+
+
 def _own_origin(request: web.Request) -> str:
-    """Return the address of this server as a device has it, through whatever proxy."""
+    """Return the address of this server as a device has it, through whatever proxy.
+
+    Raises SignallingError (400) for a name that is none.
+    """
+    if len(request.host) > _MAX_HOST:
+        raise SignallingError(400, "The Host header is too long.", code="invalid_host")
     scheme = request.headers.get("X-Forwarded-Proto", request.scheme).split(",")[0].strip()
     return f"{'https' if scheme == 'https' else 'http'}://{request.host}"
 
