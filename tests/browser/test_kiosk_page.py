@@ -107,7 +107,7 @@ async def shot(page: Page, name: str, *, sizes: str = "both") -> None:
     folder = os.environ.get("VISAVIS_SHOTS")
     if not folder:
         return
-    for width, height in ((1920, 1080), (1080, 1920)) if sizes == "both" else ((900, 1200),):
+    for width, height in ((1920, 1080), (1080, 1920)) if sizes == "both" else ((390, 844), (900, 1200)):
         await page.look(width, height)
         await page.evaluate("new Promise((resolve) => setTimeout(resolve, 700))")
         write(Path(folder, f"{name}-{width}x{height}.png"), await page.screenshot())
