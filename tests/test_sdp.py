@@ -274,6 +274,7 @@ def test_the_answer_asks_for_error_correction_no_packets_in_silence_and_a_sharp_
         (offer_of(AUDIO.replace("sha-256", "md5")), "fingerprint by sha-256", "invalid_sdp"),
         (offer_of(AUDIO.replace("a=rtcp-mux\n", "")), "rtcp-mux", "invalid_sdp"),
         (offer_of(AUDIO.replace("a=mid:0", "")), "no a=mid", "invalid_sdp"),
+        (offer_of(AUDIO + "\na=mid:7"), "more than one a=mid", "invalid_sdp"),
         (offer_of(AUDIO, CHANNEL.replace("a=mid:2", "a=mid:0")), "same a=mid", "invalid_sdp"),
         (offer_of(*[AUDIO] * 17), "more than 16", "invalid_sdp"),
         (offer_of(AUDIO + "a=ssrc:1 cname:x\n" * 2_000), "more than 2000 lines", "invalid_sdp"),

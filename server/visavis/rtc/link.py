@@ -156,6 +156,8 @@ class Link(LegHandler):
                 await self.connection.close()
         except TimeoutError:
             logger.error("a peer connection did not close within %.0f s", CLOSE_S)
+        except Exception as error:  # aiortc stumbles over the remains of an offer that it stumbled over
+            logger.warning("a peer connection closed with an error: %r", error)
         self.leg.output.stop()
 
     def stats(self) -> PeerStats:

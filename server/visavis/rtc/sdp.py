@@ -137,6 +137,8 @@ def _take(session: list[str], sections: list[list[str]], known: dict[str, list[s
         if not _can_take(media) or (mid not in known and len(known.keys() | taken) >= MAX_KEPT):
             continue
         credentials = _check_transport(media, name)
+        if media.rtp.muxId != mid:
+            raise _invalid(f"{name} has more than one a=mid")
         if mid in taken:
             raise _invalid("two sections of the session description have the same a=mid")
         if mid in known and _kind(known[mid]) != kind:
