@@ -35,6 +35,7 @@ from visavis.frames import Frame
 from visavis.history import AudioContent, Item
 from visavis.jitter import Audio, JitterBuffer
 from visavis.lines import NO_LINES, Lines
+from visavis.unsaid import Unsaid
 
 TICK = BLOCK / RATE
 SILENCE: Pcm = np.zeros(BLOCK, np.int16)
@@ -151,6 +152,8 @@ class Sim:
     lines: Lines = NO_LINES
     past: Sequence[Item] = ()
     "What was said in a call before."
+    unsaid: Unsaid | None = None
+    "What its end kept from being said."
     connects_at: float | None = None
     "When the caller is there; None: only what the caller does is looked at."
     hears_until: float | None = None
@@ -168,7 +171,13 @@ class Sim:
     def __post_init__(self) -> None:
         self.now = 0.0
         self.conversation = Conversation(
-            self.config, LevelEar(), "call", self.lines, self.past, tuple(map(Tool, self.gives))
+            self.config,
+            LevelEar(),
+            "call",
+            self.lines,
+            self.past,
+            tuple(map(Tool, self.gives)),
+            unsaid=self.unsaid,
         )
         self.log: list[tuple[float, Any]] = []
         self.heard: list[tuple[float, bool]] = []

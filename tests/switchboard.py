@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from visavis.app import build_app
 from visavis.carrier import Carrier
-from visavis.config import Config, RtcConfig, ServerConfig, SessionConfig
+from visavis.config import Config, ResumeConfig, RtcConfig, ServerConfig, SessionConfig
 from visavis.resume import Kept
 from visavis.wire import MakeWire
 
@@ -120,12 +120,13 @@ async def serving(
     board: Switchboard | None = None,
     *,
     rtc: RtcConfig | None = None,
+    resume: ResumeConfig | None = None,
     page: Path | None = None,
     **server: Any,
 ) -> AsyncIterator[Client]:
     """Serve on a free loopback port; yield a client of it. `server` are settings of ServerConfig."""
     board = board or Switchboard()
-    config = Config(server=ServerConfig(**server), rtc=rtc or RtcConfig())
+    config = Config(server=ServerConfig(**server), rtc=rtc or RtcConfig(), resume=resume or ResumeConfig())
     app = build_app(config, board.open, board.ready, page)
     async with TestClient(TestServer(app, host="127.0.0.1"), auto_decompress=False) as client:
         yield client

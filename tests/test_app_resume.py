@@ -1,22 +1,26 @@
 """Tokens over HTTP: who has one goes on from another call, and nobody else."""
 
+from typing import Literal
+
 import aiohttp
 import pytest
 
 from switchboard import CALLS_URL, OFFER, SDP, Client, FakeCall, Switchboard, refusal, serving
-from visavis.config import SessionConfig
+from visavis.config import ResumeConfig, SessionConfig
 from visavis.history import Item, TextContent
 from visavis.resume import TOKEN_HEADER
 from visavis.snapshot import Snapshot
+from visavis.unsaid import Unsaid
 
 SAID = (Item("item_1", "user", (TextContent("My name is Ada."),)),)
+REST = Unsaid(True, "Nice to meet you.", True)
 OTHER = "rtc_0123456789abcdef01234567.nobody"
 
 
 async def say_and_end(call: FakeCall, *, forget: bool = False) -> None:
     """What a call does in its life: it says what it keeps, and keeps it at its end."""
     assert call.kept is not None
-    call.kept.keeping.follow(lambda: Snapshot(SAID, SessionConfig(voice="Ethan")))
+    call.kept.keeping.follow(lambda: Snapshot(SAID, SessionConfig(voice="Ethan"), REST))
     await call.kept.keeping.aclose(forget=forget)
 
 
@@ -71,6 +75,44 @@ async def test_a_call_that_still_seems_to_live_is_ended_first() -> None:
         await post(client, token)
         assert board.calls[0].told[-1] == "gone"
         assert "gone" not in board.calls[1].told
+
+
+async def test_who_knows_a_call_but_not_its_token_ends_nothing() -> None:
+    board = Switchboard()
+    async with serving(board) as client:
+        token = (await post(client)).headers[TOKEN_HEADER]
+        await post(client, token[:-1] + ("A" if token[-1] != "A" else "B"))
+        await post(client, f"{token.partition('.')[0]}.")
+        assert "gone" not in board.calls[0].told
+
+
+async def test_a_token_is_of_one_conversation() -> None:
+    """Not with another's secret behind its name, nor changed by a sign; and the right one still opens it."""
+    board = Switchboard()
+    async with serving(board) as client:
+        one, two = [(await post(client)).headers[TOKEN_HEADER] for _ in range(2)]
+        for call in board.calls:
+            await say_and_end(call)
+        mixed = f"{one.partition('.')[0]}.{two.partition('.')[2]}"
+        for token, past in ((mixed, ()), (one.swapcase(), ()), (f"{one} ", SAID), (one, SAID)):
+            assert (await post(client, token)).status == 201
+            kept = board.calls[-1].kept
+            assert kept is not None
+            assert kept.past == past, token
+
+
+@pytest.mark.parametrize(("cut_short", "unsaid"), [("again", REST), ("skip", None)])
+async def test_what_was_not_heard_goes_with_the_conversation_if_it_is_to_be_said(
+    cut_short: Literal["again", "skip"], unsaid: Unsaid | None
+) -> None:
+    board = Switchboard()
+    async with serving(board, resume=ResumeConfig(cut_short=cut_short)) as client:
+        token = (await post(client)).headers[TOKEN_HEADER]
+        await say_and_end(board.calls[0])
+        await post(client, token)
+    assert board.calls[1].kept is not None
+    assert board.calls[1].kept.past == SAID
+    assert board.calls[1].kept.unsaid == unsaid
 
 
 async def test_an_offer_that_is_no_use_costs_no_token() -> None:

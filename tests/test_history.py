@@ -873,3 +873,18 @@ def test_a_clip_costs_no_more_than_fusion_lets_it():
     filmed(h, 50)
     filmed(h, 50)
     assert sights(h) == [24, 24]
+
+
+def test_what_is_unheard_of_a_reply_is_the_engines() -> None:
+    history = History(HistoryConfig(), "call")
+    history.begin_reply("a1")
+    history.extend_reply("a1", "One two three four.", 4 * RATE)
+    assert history.unheard("a1", 2 * RATE) == ("three four.", False)
+    history.apologise("a1", "Sorry.", RATE)
+    history.end_reply("a1")
+    assert history.unheard("a1", 2 * RATE) == ("three four.", True)
+    history.begin_reply("a2", spoken=False)
+    history.extend_reply("a2", "Written.")
+    assert history.unheard("a2", 0) == ("", False)
+    history.append_text("u1", "user", "Hi.")
+    assert history.unheard("u1", 0) == history.unheard("gone", 0) == ("", True)

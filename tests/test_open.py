@@ -1,19 +1,29 @@
 """From settings to engines."""
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal
 
 import pytest
 
+from visavis.audio import EMPTY, Pcm
 from visavis.config import Config, ConversationConfig, EngineConfig, GreetingConfig, RouterConfig
 from visavis.engine import Message, Request, Routed, TextPart
 from visavis.engine.dashscope import DashscopeEngine
 from visavis.engine.open import open_engine, open_engines, settings_of
+from visavis.engine.reciting import RecitingEngine
 from visavis.engine.router import RouterEngine
 from visavis.errors import ConfigError, EngineBusy, EngineLost
 from visavis.repertoire import Repertoire
 from visavis.wiring import running_engine
+
+
+class NoVoice:
+    async def say(self, call_id: str, text: str) -> AsyncGenerator[Pcm, None]:
+        raise EngineLost("There is none.")
+        yield EMPTY
+
 
 SCRIPTED = EngineConfig(name="scripted")
 VLLM = EngineConfig(name="vllm")
@@ -133,3 +143,11 @@ async def test_a_greeting_that_nobody_can_speak_is_told_at_the_start(
     config = Config(conversation=ConversationConfig(greeting=GreetingConfig("Hello!")), engine=SCRIPTED)
     async with running_engine(config, repertoire=Repertoire(config.conversation)):
         assert "conversation.greeting.text is shown and not spoken" in caplog.text
+
+
+async def test_the_embedded_engine_recites_with_its_voice() -> None:
+    local = EngineConfig(name="local", url="unix:///nowhere/at/all")
+    for voice, recites in ((NoVoice(), True), (None, False)):
+        async with aclosing(open_engines(Config(engine=local), voice=voice)) as engine:
+            (lane,) = engine._lanes
+            assert isinstance(lane.engine, RecitingEngine) is recites

@@ -56,7 +56,7 @@ BARGE_IN: list[ev.ServerEvent] = [
     ev.PlayoutCleared(1),
     ev.ItemTruncated("item_2", 720, "It is"),
     ev.TurnTimings(1, "item_1", {"speech_end": 0, "first_audio": 640, "barge_in": 1_900}, final=True),
-    ev.CallEnding("The server is shutting down.", 10),
+    ev.CallEnding("The server is shutting down.", 10, "shutting_down"),
 ]
 
 

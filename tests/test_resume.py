@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+from visavis import resume
 from visavis.config import ResumeConfig, SessionConfig
 from visavis.history import Item, TextContent
 from visavis.ids import CallId
 from visavis.resume import Keeping, Resumption, new_token, place_of
 from visavis.snapshot import Snapshot
 from visavis.store import MemoryStore, StoreError
+from visavis.unsaid import Unsaid
 
 CALL = CallId("0123456789abcdef01234567", 3, "north")
 
@@ -19,10 +21,11 @@ class Talk:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.unsaid: Unsaid | None = None
 
     def snapshot(self) -> Snapshot:
         items = (Item(f"i{n}", "user", (TextContent(text),)) for n, text in enumerate(self.said))
-        return Snapshot(tuple(items), SessionConfig())
+        return Snapshot(tuple(items), SessionConfig(), self.unsaid)
 
 
 class Flaky(MemoryStore):
@@ -157,6 +160,22 @@ async def test_what_is_stored_stays_stored_while_the_call_lives() -> None:
     renewed = kept.store.puts + 5
     await until(lambda: kept.store.puts >= renewed)
     assert await kept.come_back() == ["one"]
+    await kept.end()
+
+
+async def test_while_an_answer_is_heard_what_is_kept_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that dies in the middle of it cannot say how far it was."""
+    monkeypatch.setattr(resume, "_HEARD_S", 0.001)
+    kept = Kept(Flaky())
+    kept.talk.unsaid = Unsaid(True, "one two three", True)
+    await kept.say("one")
+    kept.talk.unsaid = Unsaid(True, "two three", True)
+    renewed = kept.store.puts + 2
+    await until(lambda: kept.store.puts >= renewed)
+    found = await kept.resumption.look(kept.token)
+    assert found is not None
+    assert found.unsaid == kept.talk.unsaid
+    kept.talk.unsaid = None
     await kept.end()
 
 

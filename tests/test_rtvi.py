@@ -262,7 +262,7 @@ def test_what_rtvi_has_no_word_for_is_a_server_message() -> None:
         ev.ThinkingEnded(1),
         ev.CameraWanted(0.5),
         ev.Resumed(("item_1",)),
-        ev.CallEnding("The server is shutting down.", 10),
+        ev.CallEnding("The server is shutting down.", 10, "shutting_down"),
     )
     assert messages == [
         ("server-message", {"type": "visavis.thinking_started"}),
@@ -271,7 +271,12 @@ def test_what_rtvi_has_no_word_for_is_a_server_message() -> None:
         ("server-message", {"type": "visavis.resumed", "item_ids": ["item_1"]}),
         (
             "server-message",
-            {"type": "visavis.call_ending", "reason": "The server is shutting down.", "seconds": 10},
+            {
+                "type": "visavis.call_ending",
+                "reason": "The server is shutting down.",
+                "seconds": 10,
+                "code": "shutting_down",
+            },
         ),
     ]
 

@@ -1,3 +1,4 @@
+import json
 import zlib
 
 import numpy as np
@@ -20,6 +21,7 @@ from visavis.history import (
     TextContent,
 )
 from visavis.snapshot import Snapshot, UnreadableSnapshotError, unpack
+from visavis.unsaid import Unsaid
 
 SESSION = SessionConfig(
     instructions="Sei nett. ☺",
@@ -194,3 +196,17 @@ def test_pictures_have_no_place_in_it() -> None:
     picture = Item("u1", "user", (FramesContent((Frame(b"x", 64, 64, 0),)),))
     with pytest.raises(TypeError):
         Snapshot((picture,), SESSION).pack()
+
+
+@pytest.mark.parametrize("unsaid", [None, Unsaid(), Unsaid(True, "And so on.", True, False)])
+def test_what_was_not_said_is_kept_with_it(unsaid: Unsaid | None) -> None:
+    assert unpack(Snapshot(talk().remembered(), SESSION, unsaid).pack()).unsaid == unsaid
+
+
+def test_what_was_not_said_has_a_form() -> None:
+    data = json.loads(zlib.decompress(Snapshot((), SESSION, Unsaid()).pack()))
+    data["unsaid"]["text"] = 7
+    with pytest.raises(UnreadableSnapshotError, match="unknown form"):
+        unpack(zlib.compress(json.dumps(data).encode()))
+    del data["unsaid"]  # an earlier version wrote none
+    assert unpack(zlib.compress(json.dumps(data).encode())).unsaid is None

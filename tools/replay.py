@@ -26,13 +26,14 @@ from visavis.ear import Sound
 from visavis.frames import Frame
 from visavis.lines import NO_LINES, Line, Lines
 from visavis.trace import plain
+from visavis.unsaid import Unsaid
 
 _CLASSES: dict[str, type] = {
     name: value
     for module in (cfg, ev, eng, history)
     for name, value in vars(module).items()
     if isinstance(value, type) and value.__module__ == module.__name__
-} | {"Frame": Frame, "Line": Line, "Lines": Lines, "Sound": Sound}
+} | {"Frame": Frame, "Line": Line, "Lines": Lines, "Sound": Sound, "Unsaid": Unsaid}
 
 _ERRORS = {
     error.code: error
@@ -93,6 +94,7 @@ def answers(records: list[dict[str, Any]]) -> Iterator[Any]:
         lines,
         past,
         revive(start["server_tools"]) if "server_tools" in start else (),
+        unsaid=revive(start["unsaid"]) if "unsaid" in start else None,
         tells_audio=start.get("tells_audio", False),
     )
     for record in records:

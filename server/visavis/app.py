@@ -196,7 +196,7 @@ class CallApi:
         if past is None or returning is None:
             kept = Kept((), keeping)
         else:
-            kept = Kept(past.items, keeping, partial(self._resumption.claim, returning))
+            kept = Kept(past.items, keeping, past.unsaid, partial(self._resumption.claim, returning))
         answer = await self._calls.open(
             key, lambda: self._open_call(key, session, kept, wire, carrier), offer
         )
@@ -204,7 +204,7 @@ class CallApi:
 
     async def _end_former(self, token: str | None) -> None:
         """End the call that a caller comes back from: it may not have been noticed yet that it was lost."""
-        former = None if token is None else place_of(token)
+        former = place_of(token) if token is not None and self._resumption.knows(token) else None
         if former is not None and str(former) in self._calls:
             await self._calls.close(str(former), "the caller comes back")
 

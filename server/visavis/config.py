@@ -520,6 +520,8 @@ class ResumeConfig:
 
     keep_s: float = 60.0
     "After the end of a call in which its caller may come back; 0 keeps nothing."
+    cut_short: Literal["again", "skip"] = "again"
+    "An answer that the loss broke off goes on from the first word that was not heard, or is left there."
     memory_mb: int = 64
     "What is kept in this process, without Redis: some ten thousand conversations in writing."
     redis: str | None = field(default=None, repr=False)

@@ -27,6 +27,7 @@ from .quiet import Idleness, Lull, Verdict
 from .snapshot import Snapshot
 from .speaker import Floor, Speaker
 from .transcripts import Transcripts
+from .unsaid import Unsaid
 
 __all__ = ["Conversation", "Floor"]
 
@@ -39,7 +40,8 @@ class Conversation:
     """One call's talk.
 
     `ear` tells what there is in a block of sound; `lines` is what the assistant has to say of itself, nothing
-    by default; `past` is what was said in a call that this one goes on from; `server_tools` are functions
+    by default; `past` is what was said in a call that this one goes on from, `unsaid` what its end kept from
+    being said, if that is to be said; `server_tools` are functions
     that whoever drives it runs (`actions.RunTool`), of which engines are told besides the client's. With
     `tells_audio` sound is also told as it comes (`ev.ReplyAudio`). Client
     events that cannot be obeyed raise ClientEventError and change nothing; nothing else raises.
@@ -54,6 +56,7 @@ class Conversation:
         past: Sequence[Item] = (),
         server_tools: tuple[Tool, ...] = (),
         *,
+        unsaid: Unsaid | None = None,
         tells_audio: bool = False,
     ) -> None:
         self.history = History(config.history, call_id)
@@ -80,6 +83,8 @@ class Conversation:
         self._lull = Lull(config.idle)
         self._idle = Idleness(config.idle)
         self._answering = False
+        self._unsaid = unsaid
+        "By the call before, until it is said; by this one, once it is over."
 
     @property
     def session(self) -> SessionConfig:
@@ -96,22 +101,28 @@ class Conversation:
         return self._listener.position
 
     def begin(self, now: float) -> None:
-        """The caller is there, and can hear: greet, unless they come back."""
+        """The caller is there, and can hear: greet, or say to who comes back what they have not heard."""
         self._idle.begin(now)
         if self.history.items:
+            unsaid, self._unsaid = self._unsaid, None
+            if unsaid is not None and self._speaker.response is None:
+                self._speaker.say_unsaid(unsaid, now)
             return
         greeting = self._lines.greeting
         if greeting is not None and self._speaker.response is None:
             self._speaker.say(greeting, now, interruptible=self._config.greeting.interruptible)
 
-    def end(self, now: float) -> None:
-        """The caller is gone: of an answer, what was heard is all there is."""
+    def end(self, now: float, lost_s: float = 0.0) -> None:
+        """The caller is gone: of an answer, what was heard is all there is, and not what was sent last."""
+        lost = round(lost_s * RATE)
+        self._unsaid = self._unsaid or self._speaker.unsaid(lost)
         self._speaker.drop_draft(now)
-        self._speaker.interrupt(now, "client_cancelled")
+        self._speaker.interrupt(now, "client_cancelled", lost)
 
     def snapshot(self) -> Snapshot:
-        """Return what another call can go on from."""
-        return Snapshot(self.history.remembered(), self.session)
+        """Return what another call can go on from, now or, after `end`, as it was then."""
+        unsaid = self._unsaid or self._speaker.unsaid()
+        return Snapshot(self.history.remembered(*self._speaker.reply), self.session, unsaid)
 
     # What comes in.
 
@@ -350,9 +361,9 @@ class Conversation:
         busy = self._listener.speaking or self._speaker.busy
         match self._idle.handle_timeout(now, busy=busy):
             case Verdict.WARN:
-                self._outbox.notify(ev.CallEnding(_IDLE, round(self._config.idle.warn_s)))
+                self._outbox.notify(ev.CallEnding(_IDLE, round(self._config.idle.warn_s), "idle"))
                 if self._lines.warning is not None and self._speaker.response is None:
                     self._speaker.say(self._lines.warning, now)
             case Verdict.END:
-                self._outbox.notify(ev.CallEnding(_IDLE, 0))
+                self._outbox.notify(ev.CallEnding(_IDLE, 0, "idle"))
                 self._outbox.put(HangUp("nobody spoke"))

@@ -416,7 +416,10 @@ class CallEnding:
     """The server will hang up."""
 
     reason: str
+    "For people."
     seconds: int
+    code: Literal["shutting_down", "too_long", "idle"]
+    "For programs: who meets `shutting_down` may call again at once, at another server."
 
 
 ServerEvent = (

@@ -167,13 +167,15 @@ class History:
     def items(self) -> tuple[Item, ...]:
         return tuple(entry.item for entry in self._entries)
 
-    def remembered(self) -> tuple[Item, ...]:
+    def remembered(self, reply_id: str | None = None, heard: int = 0) -> tuple[Item, ...]:
         """Return the items that another call can go on from, with `add`, as engines know them.
 
         There are no pictures in them, and sound only where it stands for words that nobody has written down.
-        A reply that has not ended is not among them, nor is one of which nothing was heard.
+        Of the reply that is being given there are the words within its first `heard` samples (24 kHz). Others
+        that have not ended are not among them, nor is one of which nothing was heard.
         """
-        items = (_without_sight(_as_engines_know(entry)) for entry in self._entries)
+        entries = (_as_heard(entry, heard) if entry.item.id == reply_id else entry for entry in self._entries)
+        items = (_without_sight(_as_engines_know(entry)) for entry in entries)
         return tuple(
             replace(item, content=tuple(map(_without_needless_sound, item.content)))
             for item in items
@@ -403,6 +405,19 @@ class History:
             return kept
         entry.item = replace(entry.item, content=(SpokenContent(text),), status="incomplete")
         return text
+
+    def unheard(self, item_id: str, heard: int) -> tuple[str, bool]:
+        """Return the engine's words after the first `heard` samples of a reply, and whether that is all.
+
+        Of a written one there are none: all are told as they come.
+        """
+        entry = self._find(item_id)
+        if entry is None or entry.reply is None:
+            return "", True
+        spoken = isinstance(entry.item.content[0], SpokenContent)
+        said = len(entry.reply.heard(heard, whole=entry.whole)) if spoken else None
+        rest = "" if said is None else entry.reply.text[said : entry.engine_said]
+        return rest.strip(), entry.whole
 
     def release_media(self) -> None:
         """Let go of all sound and pictures: an engine refused a request, and they may be why.
@@ -680,6 +695,15 @@ def _sounds(item: Item) -> int:
     return sum(
         1 + seen * len(c.cuts) for c in item.content if isinstance(c, AudioContent) and c.pcm is not None
     )
+
+
+def _as_heard(entry: _Entry, heard: int) -> _Entry:
+    """Cut a reply that is being given to what was heard of it; a written one is as it is told."""
+    item = replace(entry.item, status="incomplete")
+    if entry.reply is not None and isinstance(item.content[0], SpokenContent):
+        text = entry.reply.heard(heard, whole=entry.whole)
+        item = item if text == entry.reply.text else replace(item, content=(SpokenContent(text),))
+    return replace(entry, item=item)
 
 
 def _as_engines_know(entry: _Entry) -> Item:

@@ -9,14 +9,16 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from weakref import WeakValueDictionary
 
 from .config import ResumeConfig
 from .history import Item
 from .ids import CallId, read_call_id
 from .snapshot import Snapshot, UnreadableSnapshotError, unpack
 from .store import Store, StoreError
+from .unsaid import Unsaid
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,9 @@ _MAX_TOKEN = 200
 
 _REFRESHES = 3
 "So often within `keep_s` the store is told that a call lives: a machine that dies cannot tell its end."
+
+_HEARD_S = 1.0
+"So often what is kept of an answer follows what is heard: so much may be said twice after a crash."
 
 _CLOSE_S = 2.0
 "The most that a call's end waits for the store."
@@ -48,6 +53,8 @@ class Kept:
     past: tuple[Item, ...]
     "In order; none of a first call."
     keeping: "Keeping"
+    unsaid: Unsaid | None = None
+    "What the caller has not heard of an answer, if it is to be said."
     claim: Callable[[], Awaitable[bool]] | None = None
     "Uses up the token that the caller came with; False if another call has done so before."
 
@@ -57,7 +64,10 @@ class Resumption:
 
     def __init__(self, config: ResumeConfig, store: Store) -> None:
         self._keep_s = config.keep_s
+        self._again = config.cut_short == "again"
         self._store = store
+        self._live: WeakValueDictionary[str, Keeping] = WeakValueDictionary()
+        "By the names of their tokens."
 
     async def look(self, token: str | None) -> Snapshot | None:
         """Return what a caller can go on from; None if there is nothing that can be read."""
@@ -65,10 +75,15 @@ class Resumption:
             return None
         try:
             data = await self._store.look(_name(token))
-            return None if data is None else unpack(data)
+            found = None if data is None else unpack(data)
         except (StoreError, UnreadableSnapshotError) as error:
             logger.warning("a caller came back and cannot go on: %s", error)
             return None
+        return found if found is None or self._again else replace(found, unsaid=None)
+
+    def knows(self, token: str) -> bool:
+        """Tell whether a token is that of a call of this process which may still live."""
+        return _name(token) in self._live
 
     async def claim(self, token: str) -> bool:
         """Use a token up; tell whether nobody has before. A store that fails is given the benefit."""
@@ -80,7 +95,8 @@ class Resumption:
 
     def keep(self, token: str) -> "Keeping":
         """Begin to keep a call's conversation."""
-        return Keeping(self._store, _name(token), self._keep_s)
+        keeping = self._live[_name(token)] = Keeping(self._store, _name(token), self._keep_s)
+        return keeping
 
     async def aclose(self) -> None:
         await self._store.aclose()
@@ -97,6 +113,8 @@ class Keeping:
         self._changed = asyncio.Event()
         self._failed = False
         self._stored = False
+        self._answering = False
+        "An answer was being heard when it was stored: more of it has been since."
         self._taken = False
         "The caller goes on elsewhere: what happens here from now on is nobody's."
 
@@ -115,9 +133,9 @@ class Keeping:
         pause_s = self._keep_s / _REFRESHES
         while not self._taken:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
+                async with asyncio.timeout(min(pause_s, _HEARD_S) if self._answering else pause_s):
                     await self._changed.wait()
-            changed = self._changed.is_set()
+            changed = self._changed.is_set() or self._answering
             self._changed.clear()
             try:
                 await self._store_it(self._keep_s + pause_s, changed=changed)
@@ -152,6 +170,7 @@ class Keeping:
     async def _packed(self) -> bytes | None:
         """Write down what was said, if anything was."""
         snapshot = None if self._snapshot is None else self._snapshot()
+        self._answering = snapshot is not None and snapshot.unsaid is not None and snapshot.unsaid.begun
         if snapshot is None or not snapshot.items:
             return None
         # Of a turn whose words are not known yet there is sound, which takes a while to pack.

@@ -54,6 +54,7 @@ _KEPT = (
     ev.ReplyEnded,
     ev.CallEnded,
     ev.CallAnswered,
+    ev.PlayoutStopped,
     ev.TranscriptDone,
     ev.SessionUpdated,
 )
@@ -110,12 +111,15 @@ class Session:
         self._watch = watch or CallWatch()
         conversation = config.conversation_with(settings)
         past = () if kept is None else kept.past
+        unsaid = None if kept is None else kept.unsaid
         self._ear = ear
         self._wire = RealtimeProtocol(call_id, config.engine.model) if wire is None else wire(call_id)
         told = self._wire.tells_audio
-        trace.start(call_id=call_id, config=conversation, lines=lines, past=past, tells_audio=told)
+        trace.start(
+            call_id=call_id, config=conversation, lines=lines, past=past, unsaid=unsaid, tells_audio=told
+        )
         self._conversation = Conversation(
-            conversation, trace.listen_to(ear), call_id, lines, past, tells_audio=told
+            conversation, trace.listen_to(ear), call_id, lines, past, unsaid=unsaid, tells_audio=told
         )
         self._past = past
         self._keeping = None if kept is None else kept.keeping
@@ -149,6 +153,8 @@ class Session:
         "What the client says that it does not show, though pictures come."
         self._over = asyncio.Event()
         self._reason = ""
+        self._silent_s = 0.0
+        "For so long nothing had come from the caller at the end, who then heard nothing either."
         self._allowance = config.server.max_events_per_s
         self._allowance_at = self._loop.time()
 
@@ -200,7 +206,7 @@ class Session:
                     async with asyncio.timeout(self._config.server.max_call_s):
                         await self._over.wait()
                 except TimeoutError:
-                    self._send(ev.CallEnding("The call has reached its greatest length.", 0))
+                    self._send(ev.CallEnding("The call has reached its greatest length.", 0, "too_long"))
                     self._reason = "greatest length reached"
                 self._tasks = None  # nothing new begins
                 self._post()
@@ -253,7 +259,7 @@ class Session:
     async def _leave(self) -> None:
         """Leave the conversation as the caller heard it, or nothing if the caller has left it."""
         with self._guarding:
-            self._conversation.end(self._loop.time())
+            self._conversation.end(self._loop.time(), self._silent_s)
         if self._keeping is not None:
             await self._keeping.aclose(forget=self._reason in _LEFT)
 
@@ -261,6 +267,7 @@ class Session:
         """End the call soon; `run` returns."""
         if not self._over.is_set():
             self._reason = reason
+            self._silent_s = self._peer.stats().silent_ms / 1000
             self._over.set()
 
     def _fail(self) -> None:
@@ -269,7 +276,7 @@ class Session:
 
     def announce_end(self, seconds: float) -> None:
         """Tell the caller that the server is going away."""
-        self._send(ev.CallEnding("The server is shutting down.", round(seconds)))
+        self._send(ev.CallEnding("The server is shutting down.", round(seconds), "shutting_down"))
 
     # What the peer calls.
 

@@ -23,6 +23,7 @@ from .history import (
     SpokenContent,
     TextContent,
 )
+from .unsaid import Unsaid
 
 _FORMAT = 2
 "Of the bytes; those of another are not read."
@@ -38,6 +39,8 @@ class Snapshot:
     items: tuple[Item, ...]
     "As `History.remembered` gives them."
     session: SessionConfig
+    unsaid: Unsaid | None = None
+    "Of the answer that was given, or awaited, at the time."
 
     def pack(self) -> bytes:
         """Write it down; some hundred bytes a turn, and its sound while that has no transcript."""
@@ -45,6 +48,7 @@ class Snapshot:
         body = {
             "format": _FORMAT,
             "session": asdict(self.session),
+            "unsaid": None if self.unsaid is None else asdict(self.unsaid),
             "items": [
                 {
                     "id": item.id,
@@ -87,7 +91,7 @@ def unpack(data: bytes) -> Snapshot:
             raise ValueError("there is more sound than it tells of")
         if len({item.id for item in items}) < len(items):
             raise ValueError("two items have the same id")
-        return Snapshot(items, _session(body["session"]))
+        return Snapshot(items, _session(body["session"]), _unsaid(body.get("unsaid")))
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
         raise UnreadableSnapshotError(f"a conversation that was kept cannot be read: {error}") from error
 
@@ -144,6 +148,16 @@ def _pcm(sounds: BytesIO, samples: int) -> Pcm:
     if len(data) != 2 * samples:
         raise ValueError("sound is missing")
     return np.frombuffer(data, "<i2").astype(np.int16)
+
+
+def _unsaid(body: dict[str, Any] | None) -> Unsaid | None:
+    match body:
+        case None:
+            return None
+        case {"begun": bool(begun), "text": str(text), "whole": bool(whole), "spoken": bool(spoken)}:
+            return Unsaid(begun, text, whole, spoken)
+        case _:
+            raise ValueError("what was not said has an unknown form")
 
 
 def _session(body: dict[str, Any]) -> SessionConfig:

@@ -33,13 +33,14 @@ from .engine import (
 )
 from .errors import EngineError, EngineLost, EngineRefused
 from .functions import MAX_CALLS, Functions
-from .history import History, Item
+from .history import AudioContent, History, Item
 from .lines import Line, Lines
 from .outbox import Outbox
 from .playout import Playout
 from .recorder import UserTurn
 from .response import Response, Stage
 from .transcripts import Transcripts
+from .unsaid import Unsaid
 from .waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -150,12 +151,14 @@ class Speaker:
         *,
         spoken_until: float | None = None,
         prompt: str = "",
+        recite: str = "",
         rounds: int = 0,
     ) -> None:
         """Ask the engine for a response, or remember to once the floor is free.
 
-        `prompt` is for the engine alone, after what the user said. `spoken_until` is when the user fell
-        silent, for the timings. `rounds` is how many there were before it that called functions.
+        `prompt` is for the engine alone, after what was said. `spoken_until` is when the user fell silent,
+        for the timings. `recite` is the text that is wanted, if it is known. `rounds` is how many there were
+        before it that called functions.
         """
         if self.response is not None:
             self._wanted = create
@@ -164,8 +167,21 @@ class Speaker:
         response = self._next_response(create, now, self.newest_item, spoken_until, rounds=rounds)
         messages = self._messages(create)
         if prompt:
-            messages = (*messages[:-1], replace(messages[-1], parts=(*messages[-1].parts, TextPart(prompt))))
-        self._outbox.put(StartResponse(response.id, self._request(create, messages, rounds=rounds)))
+            messages = _prompted(messages, prompt)
+        request = self._request(create, messages, rounds=rounds)
+        self._outbox.put(StartResponse(response.id, replace(request, recite=recite)))
+
+    def say_unsaid(self, unsaid: Unsaid, now: float) -> None:
+        """Say what the end of another call kept from being said."""
+        modalities: ev.Modalities | None = None if unsaid.spoken else ("text",)
+        create = ev.CreateResponse(output_modalities=modalities)
+        newest = self._history.items[-1]
+        if newest.role == "user" and any(
+            isinstance(content, AudioContent) and content.transcript is None for content in newest.content
+        ):
+            self.newest_item = newest.id  # its words will come with the answer
+            self._transcripts.expect(newest.id, now)
+        self.respond(create, now, prompt=unsaid.prompt, recite=unsaid.text if unsaid.whole else "")
 
     def follow_up(self, now: float) -> None:
         """Ask for what the results of our own functions ask for. The user must not be speaking."""
@@ -334,6 +350,28 @@ class Speaker:
             self._release_floor(now)
         return pcm
 
+    @property
+    def reply(self) -> tuple[str | None, int]:
+        """The item of the answer that is being given, and how many samples of it were sent."""
+        response = self.response
+        return (None, 0) if response is None or response.own else (response.item_id, self._playout.heard)
+
+    def unsaid(self, lost: int = 0) -> Unsaid | None:
+        """Return what the caller would miss if the call ended now, the last `lost` samples unheard."""
+        response = self.response
+        owed = Unsaid() if self._functions.running or self._functions.due or self._wanted else None
+        if response is None or response.own:
+            return owed
+        spoken = "audio" in response.modalities
+        again = Unsaid(spoken=spoken)
+        if response.item_id is None:
+            return again
+        heard = max(0, self._playout.heard - lost)
+        text, whole = self._history.unheard(response.item_id, heard)
+        if whole:
+            return Unsaid(True, text, whole, spoken) if text else owed
+        return again if spoken and not heard else Unsaid(True, text, whole, spoken)
+
     def set_stance(self, stance: ev.Stance) -> None:
         """Let the response be heard as it is, softer, or not: then it waits."""
         if self.response is not None and stance != self._playout.stance:
@@ -345,12 +383,14 @@ class Speaker:
         self._outbox.put(CancelResponse(response.id))
         self._end_generation(response, "cancelled", now, reason="client_cancelled")
 
-    def interrupt(self, now: float, reason: Literal["turn_detected", "client_cancelled"]) -> None:
-        """Silence the assistant and cut the history to what was heard."""
+    def interrupt(
+        self, now: float, reason: Literal["turn_detected", "client_cancelled"], lost: int = 0
+    ) -> None:
+        """Silence the assistant and cut the history to what was heard: not the last `lost` samples sent."""
         response = self.response
         if response is None:
             return
-        heard = self._silence(response, now, reason)
+        heard = max(0, self._silence(response, now, reason) - lost)
         if response.audio_seen and response.item_id is not None:
             text = self._history.truncate(response.item_id, heard)
             self._outbox.notify(ev.ItemTruncated(response.item_id, heard * 1000 // RATE, text))
@@ -549,3 +589,11 @@ class Speaker:
     def _set_floor(self, floor: Floor) -> None:
         logger.debug("%s: floor %s -> %s", self._call_id, self.floor.name, floor.name)
         self.floor = floor
+
+
+def _prompted(messages: tuple[Message, ...], prompt: str) -> tuple[Message, ...]:
+    """Add a word to the engine to what the user said, or after what the assistant did."""
+    last = messages[-1]
+    if last.role != "user":
+        return (*messages, Message("user", (TextPart(prompt),)))
+    return (*messages[:-1], replace(last, parts=(*last.parts, TextPart(prompt))))

@@ -86,6 +86,8 @@ class Request:
     "The user may go on, and then it is withdrawn: it takes no place that another may need."
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = AUTO
+    recite: str = ""
+    "The words that are wanted, if they are known: who speaks with our voice says them and asks no model."
 
 
 @dataclass(frozen=True, slots=True)

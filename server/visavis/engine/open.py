@@ -15,6 +15,7 @@ from .dashscope import KEY_VARIABLE, DashscopeEngine
 from .hearing import HearingEngine
 from .helper import Helper
 from .pool import LockPool
+from .reciting import RecitingEngine
 from .router import Entry, RouterEngine
 from .scripted import ScriptedEngine
 from .vllm import VllmEngine
@@ -64,7 +65,9 @@ def open_engines(
         url = local_url if settings.name == "local" and local_url is not None else settings.url
         engine = open_engine(replace(settings, url=url), config.fusion)
         if settings.name in HELPED:
-            engine = VoicedEngine(engine, settings, voice if settings.embedded_voice else None)
+            engine = _voiced(engine, settings, voice if settings.embedded_voice else None)
+        elif settings.name == "local" and voice is not None:
+            engine = RecitingEngine(engine, voice, lambda: True)
         # What the conversation sends ahead suits the first choice: to another kind of engine it is of no use.
         ahead = settings.takes_ahead is not None and settings.takes_ahead == config.engine.takes_ahead
         places, queue = settings.max_concurrent, settings.max_queued
@@ -95,6 +98,11 @@ async def opened_engine(
             engine = HearingEngine(engine, helper, transcribes=deaf)
         async with aclosing(engine):
             yield engine
+
+
+def _voiced(inner: Engine, settings: EngineConfig, voice: Voice | None) -> Engine:
+    voiced = VoicedEngine(inner, settings, voice)
+    return voiced if voice is None else RecitingEngine(voiced, voice, lambda: voiced.spoken_for)
 
 
 def settings_of(config: Config) -> Iterator[EngineConfig]:

@@ -121,9 +121,13 @@ def tone(seconds: float, hertz: float = 220.0) -> Pcm:
 def echo(request: Request) -> Reply:
     """Tell what the last message brought: seconds of sound, pictures, text, results of functions.
 
+    A text that is wanted is said as it is.
+
     Who writes `call NAME` or `call NAME {"its": "arguments"}` has that function called, if it is offered; so
     has who demands a call.
     """
+    if request.recite:
+        return Reply(text=request.recite)
     parts = request.messages[-1].parts if request.messages else ()
     words = request.messages[-1].text if request.messages else ""
     seconds = sum(len(part.pcm) for part in parts if isinstance(part, AudioPart)) / RATE

@@ -58,7 +58,7 @@ class VoicedEngine:
     async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Stream one response, as the engine does but for its sound. Raises EngineError of the engine."""
         turn = _Turn(request, TalkerGuard(self._config.talker), self._voice, self._count)
-        if turn.wants_sound and self._voice is not None and not self._expects_sound:
+        if turn.wants_sound and self.spoken_for:
             turn.take_over()
         async with aclosing(self._inner.respond(request)) as deltas:
             while (delta := await turn.next_of(deltas)) is not None:
@@ -87,6 +87,11 @@ class VoicedEngine:
     def _count(self, what: str) -> None:
         self._counts[what] += 1
         ENGINE_SPEECH.labels(what).inc()
+
+    @property
+    def spoken_for(self) -> bool:
+        """Whether our voice says what this engine answers, from the beginning."""
+        return self._voice is not None and not self._expects_sound
 
     @property
     def _expects_sound(self) -> bool:

@@ -208,8 +208,8 @@ class RealtimeProtocol:
                     "marks": dict(event.marks_ms),
                     "final": event.final,
                 }
-            case ev.CallEnding(reason, seconds):
-                yield {"type": "visavis.call_ending", "reason": reason, "seconds": seconds}
+            case ev.CallEnding(reason, seconds, code):
+                yield {"type": "visavis.call_ending", "reason": reason, "seconds": seconds, "code": code}
             case _:
                 assert_never(event)
 

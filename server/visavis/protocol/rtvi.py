@@ -114,8 +114,8 @@ class RtviProtocol:
                 yield _own("camera.wanted", fps=fps)
             case ev.Resumed(item_ids):
                 yield _own("resumed", item_ids=list(item_ids))
-            case ev.CallEnding(reason, seconds):
-                yield _own("call_ending", reason=reason, seconds=seconds)
+            case ev.CallEnding(reason, seconds, code):
+                yield _own("call_ending", reason=reason, seconds=seconds, code=code)
             case _:
                 yield from self._output.tell(event)
 

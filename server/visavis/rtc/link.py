@@ -161,7 +161,9 @@ class Link(LegHandler):
         self.leg.output.stop()
 
     def stats(self) -> PeerStats:
-        return replace(self.leg.stats(), messages_dropped=self.channel.dropped)
+        heard = self.leg.heard
+        silent_ms = round(1000 * (self.loop.time() - heard)) if heard else 0
+        return replace(self.leg.stats(), messages_dropped=self.channel.dropped, silent_ms=silent_ms)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something for as long as the call lasts."""

@@ -44,3 +44,5 @@ class PeerStats:
     frames_decoded: int = 0
     frames_dropped: int = 0
     "Pictures that nobody had time to decode."
+    silent_ms: int = 0
+    "Since the last packet of any kind came from the caller."
