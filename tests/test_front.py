@@ -16,6 +16,7 @@ from switchboard import ANSWER, CALLS_URL, KEY, OFFER, SDP, Client, Switchboard,
 from visavis.app import build_worker_app
 from visavis.calls import Calls
 from visavis.config import Config, RtcConfig, ServerConfig
+from visavis.description import add_description
 from visavis.front import Front
 from visavis.ids import read_call_id
 from visavis.middleware import Door, guard, refusals
@@ -103,6 +104,7 @@ async def front(
     door = Door(config.server)
     app = web.Application(client_max_size=config.server.max_body, middlewares=[refusals(door), guard(door)])
     app.add_routes([*Front(config, office, placement, status).routes(), *status.routes()])  # type: ignore[arg-type]
+    add_description(app)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(office.aclose)
         for number in range(workers):

@@ -15,6 +15,7 @@ from .calls import Call, Calls, Opened
 from .carrier import Carrier
 from .client_secrets import Secret, Secrets
 from .config import Config, SessionConfig
+from .description import add_description
 from .display_routes import DisplayApi
 from .errors import ClientEventError, SignallingError
 from .ice_routes import IceServers
@@ -74,6 +75,7 @@ def build_app(
     app.add_routes([*status.routes(), *SecretApi(lambda: config).routes(), *ice.routes(), *options.routes()])
     files = Page(page or web_root())
     add_kiosk(app, lambda: config, door, files)
+    add_description(app)
     app.add_routes(files.routes())
     return app
 

@@ -21,6 +21,8 @@ _TYPES = {
 }
 "Named here because the system's own table differs between machines, and `nosniff` makes a wrong one fatal."
 
+_NO_PAGES = r"v1/|api/|(?:healthz|readyz|metrics|openapi\.json)$"
+
 _METHODS = (hdrs.METH_GET, hdrs.METH_HEAD)
 
 _POLICY = "; ".join(
@@ -62,8 +64,8 @@ class Page:
         self._root = root.resolve()
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        # All methods, so that a wrong address is told from a wrong method; the APIs have routes of their own.
-        return [web.route("*", "/", self.serve), web.route("*", "/{path:(?!v1/|api/).+}", self.serve)]
+        # All methods, so that a wrong address is told from a wrong method; what is no page has its own.
+        return [web.route("*", "/", self.serve), web.route("*", f"/{{path:(?!{_NO_PAGES}).+}}", self.serve)]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         return self.answer(request, request.match_info.get("path", "index.html"))

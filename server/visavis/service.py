@@ -15,6 +15,7 @@ from pathlib import Path
 from aiohttp import web
 
 from .config import Config
+from .description import add_description
 from .engine import Engine
 from .engine.open import opened_engine
 from .errors import ConfigError, VisavisError, unwrapped
@@ -92,8 +93,10 @@ class _Service:
             client_max_size=config.server.max_body, middlewares=[refusals(self._door), guard(self._door)]
         )
         page = Page(web_root())
+        app.add_routes([*self._front.routes(), *self._status.routes()])
         add_kiosk(app, lambda: self._config, self._door, page)
-        app.add_routes([*self._front.routes(), *self._status.routes(), *page.routes()])
+        add_description(app)
+        app.add_routes(page.routes())
         manned = asyncio.Event()
 
         def announce(address: str) -> None:

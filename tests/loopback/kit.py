@@ -162,10 +162,12 @@ class Caller:
         film: Callable[[], Awaitable[av.VideoFrame]] | None = None,
         fps: float = 12.0,
         token: str | None = None,
+        key: str | None = None,
     ) -> None:
-        """`token` is that of a call which this one goes on from."""
+        """`token` is that of a call which this one goes on from, `key` one of the server's."""
         self.ear = ear or Ear()
         self.token = token
+        self._key = key
         self.peer: OutgoingPeer
         self._media = Media(RtcConfig())
         self._film = (film, fps)
@@ -184,6 +186,8 @@ class Caller:
         headers = {"Content-Type": "application/sdp"}
         if self.token is not None:
             headers[TOKEN_HEADER] = self.token
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
         async with self._http.post(url, data=await self.peer.offer(), headers=headers) as response:
             assert response.status == 201, await response.text()
             self.token = response.headers[TOKEN_HEADER]
