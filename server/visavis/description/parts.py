@@ -25,12 +25,12 @@ def operation(
     summary: str,
     success: dict[int, Json],
     *,
+    tag: str,
     refused: tuple[int, ...] = (),
     body: Json | None = None,
     parameters: tuple[Json, ...] = (),
     description: str = "",
     open_to_all: bool = False,
-    tag: str = "",
 ) -> Json:
     """Describe an operation; `refused` are statuses besides those of all that need a key or have a body."""
     statuses = {403, 500, *refused}
@@ -41,11 +41,10 @@ def operation(
     described: Json = {
         "operationId": name,
         "summary": summary,
+        "tags": [tag],
         "responses": {str(status): answer for status, answer in success.items()}
         | {str(status): {"$ref": "#/components/responses/Refusal"} for status in sorted(statuses)},
     }
-    if tag:
-        described["tags"] = [tag]
     if description:
         described["description"] = description
     if parameters:
