@@ -321,6 +321,25 @@ def test_only_the_closing_usage_counts() -> None:
     assert [delta for delta in decode(early, closing) if isinstance(delta, Usage)] == [Usage(5, 9)]
 
 
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        ({"cached_tokens": 4}, Usage(5, 3, cached_tokens=4)),
+        (
+            {"cached_tokens": 4, "multimodal_tokens": {"image": 2, "video": 1}},
+            Usage(5, 3, 4, input_audio_tokens=0, input_image_tokens=3),
+        ),
+        ({"audio_tokens": 1, "image_tokens": 2}, Usage(5, 3, None, 1, 2)),
+        ({"audio_tokens": "many", "cached_tokens": -1, "video_tokens": True}, Usage(5, 3)),
+        ("none", Usage(5, 3)),
+    ],
+)
+def test_what_a_request_consisted_of_is_told_where_the_engine_tells(details: object, expected: Usage) -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": details}
+    closing = json.dumps({"choices": [], "usage": usage})
+    assert [delta for delta in decode(closing) if isinstance(delta, Usage)] == [expected]
+
+
 @pytest.mark.parametrize("reason", ["stop", "length", "content_filter", "tool_calls"])
 def test_the_reason_is_told_at_the_end(reason: str) -> None:
     assert decode(chunk("x", finish=reason), "[DONE]", chunk("late")) == [TextDelta("x"), Done(reason)]  # type: ignore[arg-type]

@@ -753,7 +753,7 @@ def test_a_response_can_have_its_own_terms():
         if isinstance(getattr(action, "event", None), ev.ResponseDone):
             done = action.event
     assert done is not None
-    assert (done.status, done.reason, done.input_tokens) == ("incomplete", "max_output_tokens", 10)
+    assert (done.status, done.reason, done.usage) == ("incomplete", "max_output_tokens", Usage(10, 2))
     assert not conversation.pull_audio(480, 0.5).any()
     assert conversation.floor is Floor.IDLE
 

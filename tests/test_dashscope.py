@@ -287,7 +287,7 @@ async def test_text_sound_and_usage_come_as_deltas_and_done_last() -> None:
         deltas = await collect(engine)
     assert text(deltas) == "Hello."
     assert np.array_equal(heard(deltas), RAMP)
-    assert deltas[-2:] == [Usage(207, 103), Done("stop")]
+    assert deltas[-2:] == [Usage(207, 103, output_audio_tokens=83), Done("stop")]
 
 
 async def test_words_that_come_as_the_sounds_transcript_are_the_text() -> None:

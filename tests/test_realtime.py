@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from visavis import events as ev
 from visavis.config import SessionConfig, TurnDetection
+from visavis.engine import Usage
 from visavis.errors import ClientEventError, EngineBusy, VisavisError
 from visavis.frames import Frame
 from visavis.history import AudioContent, FramesContent, Item, SpokenContent, TextContent
@@ -52,7 +53,7 @@ BARGE_IN: list[ev.ServerEvent] = [
     ev.StanceChanged(1, "held"),
     ev.SpeechBegan("item_3", 4_000),
     ev.ReplyEnded(1, BROKEN_OFF, "item_1"),
-    ev.ResponseDone(1, "cancelled", "turn_detected", item=BROKEN_OFF, input_tokens=90, output_tokens=7),
+    ev.ResponseDone(1, "cancelled", "turn_detected", item=BROKEN_OFF, usage=Usage(90, 7)),
     ev.PlayoutCleared(1),
     ev.ItemTruncated("item_2", 720, "It is"),
     ev.TurnTimings(1, "item_1", {"speech_end": 0, "first_audio": 640, "barge_in": 1_900}, final=True),
@@ -244,7 +245,7 @@ def test_a_silence_that_was_too_long_is_told_as_openai_does() -> None:
 def test_only_what_the_schema_lets_be_null_is_null() -> None:
     nullable = {
         "transcript", "previous_item_id", "tracing", "prompt", "include",
-        "transcription", "noise_reduction", "turn_detection",
+        "transcription", "noise_reduction", "turn_detection", "conversation_id",
     }  # fmt: skip
 
     def nulls(value: object, name: str = "") -> set[str]:
@@ -321,7 +322,7 @@ def test_the_end_of_a_response_says_how_it_ended(done: ev.ResponseDone, details:
 def test_usage_is_told_if_it_is_known() -> None:
     usage = encode(ev.ResponseCreated(1, ("audio",)), ev.ResponseDone(1, "completed"))[1]["response"]
     assert "usage" not in usage
-    counted = ev.ResponseDone(1, "completed", input_tokens=90, output_tokens=7)
+    counted = ev.ResponseDone(1, "completed", usage=Usage(90, 7))
     usage = encode(ev.ResponseCreated(1, ("audio",)), counted)[1]["response"]["usage"]
     assert usage == {"total_tokens": 97, "input_tokens": 90, "output_tokens": 7}
 
@@ -492,7 +493,7 @@ def test_errors_of_the_server_are_told_as_such(error: VisavisError, code: str) -
                     "metadata": {"a": "b"},
                 },
             },
-            ev.CreateResponse("Be brief.", ("text",), 50, 0.7),
+            ev.CreateResponse("Be brief.", ("text",), 50, 0.7, metadata=(("a", "b"),)),
         ),
         (
             {
@@ -553,8 +554,6 @@ def create_response(**response: object) -> dict[str, Any]:
         ({"type": "x" * 5_000}, "invalid_value", "type"),
         ({"type": "response.create", "event_id": 7}, "invalid_type", "event_id"),
         ({"type": "response.create", "event_id": "x" * 513}, "invalid_value", "event_id"),
-        ({"type": "conversation.item.delete", "item_id": "item_1"}, "unsupported_event", "type"),
-        ({"type": "conversation.item.truncate"}, "unsupported_event", "type"),
         ({"type": "conversation.item.retrieve"}, "missing_required_parameter", "item_id"),
         ({"type": "conversation.item.retrieve", "item_id": ""}, "invalid_value", "item_id"),
         ({"type": "conversation.item.retrieve", "item_id": "\ud800"}, "invalid_value", "item_id"),
@@ -563,11 +562,8 @@ def create_response(**response: object) -> dict[str, Any]:
         (create_item(type="mcp_approval_response"), "unsupported_item", "item.type"),
         (create_item(role="tool"), "invalid_value", "item.role"),
         (create_item(content=[]), "invalid_value", "item.content"),
-        (create_item(content=[{"type": "input_image"}]), "unsupported_content", "item.content[0].type"),
         (create_item(content=[{"type": "input_text"}]), "missing_required_parameter", "item.content[0].text"),
         (create_item(content=[{"type": "input_text", "text": " "}]), "invalid_value", "item.content"),
-        (create_response(conversation="none"), "unsupported_parameter", "response.conversation"),
-        (create_response(input=[]), "unsupported_parameter", "response.input"),
         (create_response(temperature=3), "invalid_value", "response.temperature"),
         (create_response(output_modalities=[]), "invalid_value", "response.output_modalities"),
         ({"type": "response.cancel", "response_id": "resp_other_1"}, "response_not_found", "response_id"),
@@ -815,7 +811,10 @@ def check_total(message: str | bytes) -> None:
     """Decode it; whatever it is, the call lives on and the answer can be sent."""
     wire = protocol()
     try:
-        (event,) = wire.decode(message, SESSION).events
+        asked = wire.decode(message, SESSION)
+        if asked.later is None and not asked.events:
+            return  # sound
+        (event,) = asked.events if asked.later is None else (asked.later(),)
     except ClientEventError as error:
         body = json.loads(wire.encode_error(error).encode())
         assert_valid(body)

@@ -18,6 +18,7 @@ from sim import Reply, Sim
 from visavis import spans
 from visavis.actions import Action, Mark, Notify
 from visavis.config import TelemetryConfig
+from visavis.engine import Usage
 from visavis.events import ResponseDone, TurnTimings
 from visavis.rtc.stats import PeerStats
 from visavis.spans import Telemetry
@@ -84,7 +85,7 @@ def a_turn(since: float, response_id: int = 1, *, failed: bool = False) -> list[
     status = "failed" if failed else "completed"
     return [
         *(Mark(name, response_id, since + at) for name, at in reached.items()),
-        Notify(ResponseDone(response_id, status, input_tokens=300, output_tokens=20)),
+        Notify(ResponseDone(response_id, status, usage=Usage(300, 20))),
         Notify(TurnTimings(response_id, "item", {"speech_end": 0, "turn_end": 200}, final=True)),
     ]
 

@@ -10,7 +10,7 @@ from visavis import events as ev
 from visavis.actions import Mark, Notify, StopAhead
 from visavis.audio import RATE
 from visavis.config import ConversationConfig
-from visavis.engine import Routed
+from visavis.engine import Routed, Usage
 from visavis.lines import Line, Lines
 from visavis.turn_times import STAGES, Turn, TurnBook
 
@@ -100,7 +100,7 @@ def test_what_was_asked_in_vain_is_no_turn():
 def test_a_turn_has_its_tokens_its_status_and_the_engine_that_answered():
     book = TurnBook()
     book.receive(Mark("turn_end", 1, 5.0))
-    book.receive(Notify(ev.ResponseDone(1, "completed", input_tokens=300, output_tokens=20)))
+    book.receive(Notify(ev.ResponseDone(1, "completed", usage=Usage(300, 20))))
     assert book.receive(StopAhead()) is None
     assert book.receive(Notify(ev.TurnTimings(1, "item", {"turn_end": 0}))) is None  # it goes on
     turn = book.receive(Notify(ev.TurnTimings(1, "item", {"turn_end": 0}, True, Routed("gpu", "candidate"))))

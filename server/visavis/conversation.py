@@ -19,13 +19,14 @@ from .ear import Ear
 from .engine import Delta, Tool
 from .errors import ClientEventError, EngineError
 from .frames import Frame, Source
-from .history import CallContent, History, Item
+from .history import History, Item
+from .items import Items
 from .lines import NO_LINES, Lines
 from .listener import Listener, ms
 from .outbox import Outbox
 from .quiet import Idleness, Lull, Verdict
 from .snapshot import Snapshot
-from .speaker import Floor, Speaker
+from .speaker import MAX_OUTSIDE, Floor, Speaker
 from .transcripts import Transcripts
 from .unsaid import Unsaid
 
@@ -80,6 +81,7 @@ class Conversation:
         self._listener = Listener(
             config, call_id, ear, self.history, self._transcripts, self._outbox, self._speaker
         )
+        self._items = Items(self.history, self._listener, self._speaker, self._transcripts, self._outbox)
         self._lull = Lull(config.idle)
         self._idle = Idleness(config.idle)
         self._answering = False
@@ -117,6 +119,7 @@ class Conversation:
         lost = round(lost_s * RATE)
         self._unsaid = self._unsaid or self._speaker.unsaid(lost)
         self._speaker.drop_draft(now)
+        self._speaker.close_outside(now)
         self._speaker.interrupt(now, "client_cancelled", lost)
 
     def snapshot(self) -> Snapshot:
@@ -170,14 +173,15 @@ class Conversation:
             case ev.UpdateSession():
                 self._speaker.drop_draft(now)  # another answer is wanted now
                 self._update_session(event)
-            case ev.CreateItem():
-                self._create_item(event, now)
-            case ev.CreateCall():
-                self._create_call(event, now)
-            case ev.CreateResult():
-                self._create_result(event, now)
-            case ev.RetrieveItem():
-                self._outbox.notify(ev.ItemRetrieved(self._known_item(event.item_id)))
+            case (
+                ev.CreateItem()
+                | ev.CreateCall()
+                | ev.CreateResult()
+                | ev.RetrieveItem()
+                | ev.DeleteItem()
+                | ev.TruncateItem()
+            ):
+                self._items.receive(event, now)
             case ev.CommitAudio():
                 self._commit_audio(now)
             case ev.ClearAudio():
@@ -227,58 +231,6 @@ class Conversation:
         self._transcripts.told = event.session.transcribe
         self._outbox.notify(ev.SessionUpdated(self.session))
 
-    def _create_item(self, event: ev.CreateItem, now: float) -> None:
-        item_id = self._place(event)
-        self._speaker.drop_draft(now)
-        frames: tuple[Frame, ...] = ()
-        if event.role == "user":
-            frames = self._listener.look()
-            self._speaker.newest_item = item_id
-            self._speaker.heed_user()
-        previous = self.history.append_text(item_id, event.role, event.text, frames, event.previous_item_id)
-        self._outbox.notify_item(self.history.item(item_id), previous)
-
-    def _create_call(self, event: ev.CreateCall, now: float) -> None:
-        if event.call_id is not None and self.history.find_call(event.call_id) is not None:
-            raise ClientEventError(
-                f"There is a call {event.call_id!r} already.", code="call_exists", param="item.call_id"
-            )
-        item_id = self._place(event)
-        self._speaker.drop_draft(now)
-        call_id = self.history.new_call_id(event.call_id or "")
-        call = CallContent(call_id, event.name, event.arguments)
-        previous = self.history.append_call(item_id, call, event.previous_item_id)
-        self._outbox.notify_item(self.history.item(item_id), previous)
-
-    def _create_result(self, event: ev.CreateResult, now: float) -> None:
-        if self._speaker.receive_result(event.call_id, event.output, now):
-            return
-        if self.history.find_call(event.call_id) is None:
-            raise ClientEventError(
-                f"There is no call {event.call_id!r}.", code="call_not_found", param="item.call_id"
-            )
-        if self.history.has_result(event.call_id):
-            raise ClientEventError(
-                f"The call {event.call_id!r} has a result already.",
-                code="result_exists",
-                param="item.call_id",
-            )
-        item_id = self._place(event)
-        self._speaker.drop_draft(now)
-        previous = self.history.append_result(item_id, event.call_id, event.output, event.previous_item_id)
-        self._outbox.notify_item(self.history.item(item_id), previous)
-
-    def _place(self, event: ev.CreateItem | ev.CreateCall | ev.CreateResult) -> str:
-        """Return the id of an item to be; its place is known, too."""
-        item_id = event.item_id or self.history.new_item_id()
-        if item_id == self._listener.speech_item or self.history.get(item_id) is not None:
-            raise ClientEventError(
-                f"There is an item {item_id!r} already.", code="item_exists", param="item.id"
-            )
-        if event.previous_item_id not in (None, "root"):
-            self._known_item(event.previous_item_id, "previous_item_id")
-        return item_id
-
     def _commit_audio(self, now: float) -> None:
         buffered = self._listener.buffered
         if self.session.turn_detection is None and buffered < _SHORTEST_COMMIT:
@@ -290,6 +242,17 @@ class Conversation:
             raise ClientEventError("Nobody was speaking.", code="input_audio_buffer_commit_empty")
 
     def _create_response(self, event: ev.CreateResponse, now: float) -> None:
+        for index, item in enumerate(event.input or ()):
+            if isinstance(item, str):
+                self._items.known(item, f"response.input[{index}].id")
+        if event.outside:
+            if self._speaker.outside >= MAX_OUTSIDE:
+                raise ClientEventError(
+                    f"There are {MAX_OUTSIDE} responses outside of the conversation already.",
+                    code="too_many_responses",
+                )
+            self._speaker.respond_outside(event, now)
+            return
         if self._speaker.response is not None and self._speaker.response.generating:
             raise ClientEventError(
                 "A response is being generated; cancel it or wait for its response.done.",
@@ -299,22 +262,16 @@ class Conversation:
         self._speaker.respond(event, now)
 
     def _cancel_generation(self, event: ev.CancelGeneration, now: float) -> None:
-        response = self._speaker.response
-        if response is None or not response.generating:
-            raise ClientEventError("No response is being generated.", code="response_cancel_not_active")
-        if event.response_id not in (None, response.id):
+        response = self._speaker.generated(event.response_id)
+        if response is None and self._speaker.generated(None) is not None:
             raise ClientEventError(
                 "That response is not being generated.",
                 code="response_cancel_not_active",
                 param="response_id",
             )
+        if response is None:
+            raise ClientEventError("No response is being generated.", code="response_cancel_not_active")
         self._speaker.cancel_generation(response, now)
-
-    def _known_item(self, item_id: str | None, param: str = "item_id") -> Item:
-        item = self.history.get(item_id) if item_id is not None else None
-        if item is None:
-            raise ClientEventError(f"There is no item {item_id!r}.", code="item_not_found", param=param)
-        return item
 
     # Silence.
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 from .audio import Pcm
 from .config import SessionConfig
-from .engine import Routed, Tool, ToolChoice
-from .history import Item
+from .engine import Routed, Tool, ToolChoice, Usage
+from .history import AudioContent, FramesContent, Item
 
 Modalities = tuple[Literal["audio", "text"], ...]
 
@@ -25,12 +25,17 @@ class UpdateSession:
 
 @dataclass(frozen=True, slots=True)
 class CreateItem:
-    """Put a text message into the history. Raises ClientEventError for a known id or unknown predecessor."""
+    """Put a message into the history. Raises ClientEventError for a known id or unknown predecessor."""
 
     role: Literal["system", "user", "assistant"]
     text: str
+    "What is written in it, or was said by the assistant; empty if it has media alone."
     item_id: str | None = None
     previous_item_id: str | None = None
+    media: tuple[AudioContent | FramesContent, ...] = ()
+    "What the user shows and says: one of each kind at most."
+    spoken: bool = False
+    "The assistant said it, in a call before."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,24 @@ class RetrieveItem:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteItem:
+    """Take an item out of the history; one that is being spoken is silenced first."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateItem:
+    """The client says how much of a reply was heard; one that is being spoken is silenced.
+
+    Raises ClientEventError for what is no spoken reply, and for more than there is of it.
+    """
+
+    item_id: str
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommitAudio:
     """Push-to-talk: what was said since the last commit is a user turn (no response by itself)."""
 
@@ -84,6 +107,14 @@ class CreateResponse:
     tools: tuple[Tool, ...] | None = None
     "In place of the session's; those of the server are offered besides."
     tool_choice: ToolChoice | None = None
+    voice: str | None = None
+    "In place of the session's."
+    outside: bool = False
+    "It leaves nothing in the conversation; a written one is made beside whatever else is going on."
+    input: tuple[Item | str, ...] | None = None
+    "What it answers in place of the conversation: items, and ids of those in it."
+    metadata: tuple[tuple[str, str], ...] = ()
+    "The client's own, told with the response."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +122,12 @@ class CancelGeneration:
     """Stop generating; what is buffered still plays. Raises ClientEventError when nothing is generated."""
 
     response_id: int | None = None
+    "None is that of the conversation."
 
 
 @dataclass(frozen=True, slots=True)
 class ClearOutput:
     """Stop playing (and generating) at once and cut the history to what was heard."""
-
-
-# The following are described here before all of them are obeyed: `ClientEvent` lists those that are.
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteItem:
-    item_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class TruncateItem:
-    """The client says how much of a reply was heard. Raises ClientEventError for what is no spoken reply."""
-
-    item_id: str
-    audio_end_ms: int
 
 
 ClientEvent = (
@@ -120,6 +136,8 @@ ClientEvent = (
     | CreateCall
     | CreateResult
     | RetrieveItem
+    | DeleteItem
+    | TruncateItem
     | CommitAudio
     | ClearAudio
     | CreateResponse
@@ -202,7 +220,7 @@ class ItemTruncated:
 
 @dataclass(frozen=True, slots=True)
 class ItemDeleted:
-    """The item is part of another now, or was never heard of: the user went on and is answered anew."""
+    """The item is gone: the client asked, or the user went on and it is part of another now."""
 
     item_id: str
 
@@ -232,6 +250,11 @@ class TranscriptFailed:
 class ResponseCreated:
     response_id: int
     output_modalities: Modalities
+    outside: bool = False
+    "Its items are not in the conversation."
+    metadata: tuple[tuple[str, str], ...] = ()
+    max_output_tokens: int | None = None
+    voice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,8 +371,7 @@ class ResponseDone:
     calls: tuple[Item, ...] = ()
     "Functions that it called, in order."
     output_modalities: Modalities = ("audio",)
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

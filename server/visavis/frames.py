@@ -17,13 +17,13 @@ _STORED = 3
 "Times `max_frames` held at most, so that turns of any length find frames spread over them."
 
 
-Source = Literal["camera", "screen"]
-"What shows a picture: the caller's camera, or the screen that the caller shares."
+Source = Literal["camera", "screen", "image"]
+"What shows a picture: the caller's camera, the screen that the caller shares, or an image that was sent."
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One kept picture of the camera, or of a shared screen."""
+    """One kept picture of the camera or of a shared screen, or an image that was sent."""
 
     jpeg: bytes
     width: int

@@ -63,15 +63,18 @@ class Functions:
         """Whether a function of the server's is being run."""
         return bool(self._running)
 
-    def offered(self, client: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Return what the engine may call."""
+    def offered(self, client: tuple[Tool, ...], *, outside: bool = False) -> tuple[Tool, ...]:
+        """Return what the engine may call. What is `outside` of the conversation gets no result in it."""
+        if outside:
+            return client
         names = {tool.name for tool in client}
         return client + tuple(tool for tool in self._own if tool.name not in names)
 
     def choice(self, create: ev.CreateResponse, session: SessionConfig, rounds: int) -> ToolChoice:
         """Return whether it must: a demand is met by one round, and the last round calls nothing."""
         choice = session.tool_choice if create.tool_choice is None else create.tool_choice
-        offered = self.offered(session.tools if create.tools is None else create.tools)
+        client = session.tools if create.tools is None else create.tools
+        offered = self.offered(client, outside=create.outside)
         if not offered:
             return AUTO
         if rounds >= self._max_rounds:
@@ -87,11 +90,11 @@ class Functions:
         previous_id = reply_id if reply_id is not None and self._history.get(reply_id) is not None else None
         items = []
         for index, made in enumerate(response.calls, first):
-            own = made.name not in response.client_tools
+            own = not response.outside and made.name not in response.client_tools
             call = CallContent(self._history.new_call_id(made.call_id), made.name, made.arguments, own)
             item_id = self._history.new_item_id()
-            previous = self._history.append_call(item_id, call, previous_id, response.id)
-            item = self._history.item(item_id)
+            previous = response.book.append_call(item_id, call, previous_id, response.id)
+            item = response.book.item(item_id)
             self._outbox.notify(ev.CallBegan(response.id, item, previous, index))
             if not own:
                 self._outbox.notify(

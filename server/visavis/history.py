@@ -26,6 +26,9 @@ _KEEP = 0.6
 _SIGHT = 0.5
 "Share of the budget that one turn's pictures may take: a long look must not push out what was said."
 
+_MAX_IMAGES = 8
+"Items with images of the user's that are kept, the newest: they are talked about longer than what was seen."
+
 _INAUDIBLE = "(inaudible)"
 "Stands for a turn whose sound is gone and that was not understood."
 
@@ -69,6 +72,10 @@ class AudioContent:
     cuts: tuple[int, ...] = ()
     "Positions up to which it was sent ahead with the frames before them."
 
+    def moved(self, at: int) -> "AudioContent":
+        """Return it as said at another time."""
+        return replace(self, at=at)
+
 
 @dataclass(frozen=True, slots=True)
 class SpokenContent:
@@ -79,7 +86,7 @@ class SpokenContent:
 
 @dataclass(frozen=True, slots=True)
 class FramesContent:
-    """What the camera saw meanwhile, or what was on the shared screen then."""
+    """What the camera saw meanwhile, what was on the shared screen then, or images that the user sent."""
 
     frames: tuple[Frame, ...]
     "At least one, all of one source, in order of time."
@@ -87,6 +94,10 @@ class FramesContent:
     @property
     def source(self) -> Source:
         return self.frames[0].source
+
+    def moved(self, at: int) -> "FramesContent":
+        """Return them as seen one after the other from another time on."""
+        return FramesContent(tuple(replace(frame, at=at + n) for n, frame in enumerate(self.frames)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +155,8 @@ class _Entry:
     "What an assistant's item grew from."
     whole: bool = False
     "The engine said all it had to say."
+    heard: int | None = None
+    "Samples of a reply to which it was cut."
     engine_said: int | None = None
     "Characters of a reply that are the engine's; what follows is ours. None: all are."
     response_id: int = 0
@@ -237,7 +250,23 @@ class History:
         previous_item_id: str | None = None,
     ) -> str | None:
         """Add a written message and what was seen with it, as `add` does."""
-        return self.add(Item(item_id, role, _contents(TextContent(text), frames)), previous_item_id)
+        return self.append_message(Item(item_id, role, (TextContent(text),)), frames, previous_item_id)
+
+    def append_message(
+        self,
+        item: Item,
+        frames: Sequence[Frame] = (),
+        previous_item_id: str | None = None,
+        *,
+        awaits_transcript: bool = False,
+    ) -> str | None:
+        """Add a message and what was seen with it, as `add` does.
+
+        If it `awaits_transcript`, its sound is sent until `set_transcript`, however old it is.
+        """
+        item = replace(item, content=(*item.content, *_sights(frames)))
+        self._insert(item, previous_item_id).awaits_transcript = awaits_transcript
+        return self.previous_id(item.id)
 
     def append_call(
         self,
@@ -306,7 +335,7 @@ class History:
         ahead: where, and what `reserve` gave.
         """
         content = AudioContent(pcm, at=at, cuts=cuts)
-        entry = self._insert(Item(item_id, "user", _contents(content, frames)), serial=serial)
+        entry = self._insert(Item(item_id, "user", (content, *_sights(frames))), serial=serial)
         entry.awaits_transcript = True
         return self.previous_id(item_id)
 
@@ -329,7 +358,7 @@ class History:
         serial: int,
     ) -> tuple[Message, ...]:
         """Return what `messages` will be up to the last cut once this turn is appended, changing nothing."""
-        then = History(self._config, self._call_id)
+        then = self.apart()
         then._serial = self._serial
         then._entries = [replace(entry) for entry in self._entries]
         then.append_user_turn("", pcm, frames, at, cuts, serial)
@@ -400,6 +429,7 @@ class History:
         if entry is None or entry.reply is None or not isinstance(entry.item.content[0], SpokenContent):
             return ""
         kept = entry.item.content[0].transcript
+        entry.heard = heard if entry.heard is None else min(heard, entry.heard)
         text = entry.reply.heard(heard, whole=entry.whole)
         if len(text) >= len(kept):
             return kept
@@ -418,6 +448,18 @@ class History:
         said = len(entry.reply.heard(heard, whole=entry.whole)) if spoken else None
         rest = "" if said is None else entry.reply.text[said : entry.engine_said]
         return rest.strip(), entry.whole
+
+    def spoken_length(self, item_id: str) -> int | None:
+        """Return the samples (24 kHz) of a spoken reply; None for what is none of this call."""
+        entry = self._find(item_id)
+        if entry is None or entry.reply is None or not isinstance(entry.item.content[0], SpokenContent):
+            return None
+        return entry.reply.samples
+
+    def heard_length(self, item_id: str) -> int:
+        """Return the samples to which a reply was truncated, 0 for an item that was not."""
+        entry = self._find(item_id)
+        return 0 if entry is None or entry.heard is None else entry.heard
 
     def release_media(self) -> None:
         """Let go of all sound and pictures: an engine refused a request, and they may be why.
@@ -457,6 +499,23 @@ class History:
             elif parts := self._parts(entry):
                 dialogue.add(Message(entry.item.role, parts))
         return dialogue.messages()
+
+    def apart(self) -> "History":
+        """Return an empty history for what is said outside of this one."""
+        return History(self._config, self._call_id)
+
+    def messages_of(self, instructions: str, items: Sequence[Item | str]) -> tuple[Message, ...]:
+        """Return what an engine is sent of these items alone, and of those of this history by their ids.
+
+        Ids of items that are gone are passed over.
+        """
+        apart = self.apart()
+        for number, item in enumerate(items):
+            if isinstance(item, Item):
+                apart._insert(replace(item, id=f"input_{number}"), serial=self.reserve())
+            elif (entry := self._find(item)) is not None:
+                apart._entries.append(replace(entry, dropped=False))
+        return apart.messages(instructions)
 
     def _exchanges(self) -> dict[str, tuple[CallPart, str, int]]:
         """Return the calls and what each gave, by the item at whose place engines are sent both.
@@ -512,10 +571,13 @@ class History:
         sight: list[Part] = []
         rest: list[Part] = []
         screen: list[Part] = []
+        images: list[Part] = []
         for content in entry.item.content:
             match content:
                 case FramesContent(frames) if content.source == "screen":
                     screen.append(FramesPart(frames, f"{name}-screen"))
+                case FramesContent(frames) if content.source == "image":
+                    images.append(FramesPart(frames, f"{name}-image"))
                 case FramesContent(frames):
                     sight.append(FramesPart(frames, f"{name}-frames"))
                 case AudioContent(pcm) if pcm is not None:
@@ -524,7 +586,12 @@ class History:
                     pass  # see `_exchanges`
                 case _ if text := _text(content)[: entry.engine_said].strip():
                     rest.append(TextPart(text))
-        return (*sight, *rest, *screen)  # what the camera saw stands before what was said, as one clip
+        return (
+            *images,
+            *sight,
+            *rest,
+            *screen,
+        )  # what the camera saw stands before what was said, as one clip
 
     def _with_sight_within(self, item: Item, tokens: int) -> Item:
         """Leave out pictures, evenly, until they cost no more than `tokens`; one stays at any price.
@@ -537,7 +604,7 @@ class History:
         sent = max((cut for c in item.content if isinstance(c, AudioContent) for cut in c.cuts), default=None)
 
         def thinned(content: Content) -> Content:
-            if not isinstance(content, FramesContent) or content.source == "screen":
+            if not isinstance(content, FramesContent) or content.source != "camera":
                 return content
             frames = content.frames
             fixed = tuple(frame for frame in frames if sent is not None and frame.at < sent)
@@ -568,7 +635,7 @@ class History:
     def _sight_tokens(self, frames: Sequence[Frame]) -> int:
         """Estimate what one turn's pictures cost; a clip shows two a second from its first to its last."""
         newest, bound = frames[-1], self._config.clip_tokens
-        if newest.source == "screen":
+        if newest.source != "camera":
             return sum(math.ceil(frame.width * frame.height / _PIXELS_PER_TOKEN) for frame in frames)
         if bound is None:
             return sum(math.ceil(frame.width * frame.height / _PIXELS_PER_TOKEN) for frame in frames[::2])
@@ -623,9 +690,12 @@ class History:
             for content in entry.item.content:
                 match content:
                     case AudioContent(pcm, str()) if pcm is not None:
-                        entry.item = _without_media(entry.item)
+                        entry.item = _without_sound(_without_camera(entry.item))
                     case FramesContent():
-                        entry.item = _without_sight(entry.item)
+                        entry.item = _without_camera(entry.item)
+        images = [entry for entry in users if any(_is_image(content) for content in entry.item.content)]
+        for entry in images[:-_MAX_IMAGES]:
+            entry.item = _without_sight(entry.item)
         room = self._config.budget * RATE / _AUDIO_TOKENS_PER_S
         places = self._config.max_sounds
         if sum(_sounds(entry.item) for entry in users) > places:
@@ -637,11 +707,11 @@ class History:
                 entry.item = _without_media(entry.item)
 
 
-def _contents(content: Content, frames: Sequence[Frame]) -> tuple[Content, ...]:
-    """Put what was seen beside what was said, each source by itself."""
+def _sights(frames: Sequence[Frame]) -> tuple[Content, ...]:
+    """Put together what was seen, each source by itself."""
     sources: tuple[Source, ...] = ("camera", "screen")
     seen = (tuple(frame for frame in frames if frame.source == source) for source in sources)
-    return (content, *(FramesContent(shown) for shown in seen if shown))
+    return tuple(FramesContent(shown) for shown in seen if shown)
 
 
 def _at_least(entry: _Entry) -> Item:
@@ -653,9 +723,23 @@ def _without_sight(item: Item) -> Item:
     return replace(item, content=tuple(c for c in item.content if not isinstance(c, FramesContent)))
 
 
-def _without_media(item: Item) -> Item:
+def _without_camera(item: Item) -> Item:
+    """Leave out what was seen meanwhile, not what the user has sent to be looked at."""
+    seen = (c for c in item.content if not isinstance(c, FramesContent) or _is_image(c))
+    return replace(item, content=tuple(seen))
+
+
+def _without_sound(item: Item) -> Item:
     content = (replace(c, pcm=None) if isinstance(c, AudioContent) else c for c in item.content)
-    return _without_sight(replace(item, content=tuple(content)))
+    return replace(item, content=tuple(content))
+
+
+def _without_media(item: Item) -> Item:
+    return _without_sight(_without_sound(item))
+
+
+def _is_image(content: Content) -> bool:
+    return isinstance(content, FramesContent) and content.source == "image"
 
 
 def _text(content: Content) -> str:

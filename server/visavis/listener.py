@@ -426,6 +426,7 @@ class Listener:
             submitted is not None
             and submitted.item_id is not None
             and response.answers == submitted.item_id
+            and self._history.get(submitted.item_id) is not None
             and self.position - submitted.turn.start < self._longest_reopened
             and self._speaker.heard <= self._reopen_heard
         ):

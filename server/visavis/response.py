@@ -7,7 +7,7 @@ from .config import WatchdogConfig
 from .engine import Routed, ToolCall, Usage
 from .errors import EngineError
 from .events import CreateResponse, Modalities, ResponseDone, ResponseReason, ResponseStatus, TurnTimings
-from .history import Item
+from .history import History, Item
 
 
 class Stage(Enum):
@@ -26,6 +26,8 @@ class Response:
     modalities: Modalities
     started_at: float
     last_delta_at: float
+    book: History
+    "Where its items are written: the conversation, or for one outside of it a history of its own."
     create: CreateResponse = field(default_factory=CreateResponse)
     "As it was asked for."
     rounds: int = 0
@@ -51,6 +53,11 @@ class Response:
     "Which engine answers, if there is a choice."
     transcript: str = ""
     marks: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def outside(self) -> bool:
+        """Whether it leaves nothing in the conversation."""
+        return self.create.outside
 
     @property
     def generating(self) -> bool:
@@ -97,6 +104,5 @@ class Response:
             item=item,
             calls=calls,
             output_modalities=self.modalities,
-            input_tokens=self.usage.input_tokens if self.usage else None,
-            output_tokens=self.usage.output_tokens if self.usage else None,
+            usage=self.usage,
         )

@@ -145,6 +145,8 @@ class Session:
         self._inbox = Inbox()
         self._reading: asyncio.TimerHandle | None = None
         "The rest of the inbox is dealt with then."
+        self._preparing: asyncio.Task[None] | None = None
+        "What a message shows is being decoded; the inbox waits."
         self._read_all = asyncio.Event()
         self._read_all.set()
         self._inserted = 0
@@ -219,8 +221,9 @@ class Session:
                     response.cancel()
                 self._stop_ahead()
                 self._stop_hearing()
-                if self._judging is not None:
-                    self._judging.cancel()
+                for task in (self._judging, self._preparing):
+                    if task is not None:
+                        task.cancel()
                 await self._peer.aclose()  # the caller need not wait for the engine to let go
         finally:
             self._tasks = None
@@ -315,7 +318,7 @@ class Session:
         if not self._inbox.put(text):
             full = ClientEventError("Sound was sent faster than it can be heard.", code="rate_limit_exceeded")
             self._send(self._wire.encode_error(full, echo=False))
-        elif self._reading is None:
+        elif self._reading is None and self._preparing is None:
             self._read()
 
     async def caught_up(self) -> None:
@@ -325,7 +328,7 @@ class Session:
     def _read(self) -> None:
         self._reading = None
         blocks = 0
-        while (what := self._inbox.take()) is not None:
+        while self._preparing is None and (what := self._inbox.take()) is not None:
             if isinstance(what, str):
                 self._receive(what)
                 continue
@@ -335,7 +338,8 @@ class Session:
                 self._read_all.clear()
                 self._reading = self._loop.call_later(_REST_S, self._read)
                 return
-        self._read_all.set()
+        if self._preparing is None:
+            self._read_all.set()
 
     def _hear(self, pcm: Pcm) -> None:
         """Hear a block that no microphone has sent."""
@@ -353,6 +357,9 @@ class Session:
                 if len(asked.sound):
                     self._allowance += 1  # its length is what bounds it
                     self._inbox.hear(asked.sound)
+                if asked.later is not None and self._tasks is not None:
+                    self._read_all.clear()
+                    self._preparing = self._tasks.create_task(self._prepare(asked.later))
                 for event in asked.events:
                     self._complete_sound(event)
                     self._trace.client(event, now)
@@ -366,6 +373,24 @@ class Session:
             self._hidden -= {source for source, shown in asked.shown if shown}
             if asked.hangs_up:
                 self.hang_up("the client hung up")
+
+    async def _prepare(self, make: Callable[[], ev.ClientEvent]) -> None:
+        """Have an event made in a thread, obey it, and go on reading what was sent after it."""
+        made: ev.ClientEvent | ClientEventError
+        try:
+            made = await asyncio.to_thread(make)
+        except ClientEventError as error:
+            made = error
+        self._preparing = None
+        with self._feeding as now:
+            try:
+                if isinstance(made, ClientEventError):
+                    raise made
+                self._trace.client(made, now)
+                self._conversation.receive_client(made, now)
+            except ClientEventError as error:
+                self._send(self._wire.encode_error(error))
+        self._read()
 
     def _complete_sound(self, event: ev.ClientEvent) -> None:
         """Hear the last of what a commit is about, which is less than a block; or forget it."""

@@ -5,6 +5,7 @@ for what may become the next one; it has no floor, and nobody hears of it until 
 """
 
 import logging
+from collections import deque
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Literal, assert_never
@@ -44,6 +45,9 @@ from .unsaid import Unsaid
 from .waiting import Waiting
 
 logger = logging.getLogger(__name__)
+
+MAX_OUTSIDE = 8
+"Responses outside of the conversation at once: each is work for the engine, and no caller asks for it."
 
 _ALMOST_OVER = RATE
 "An answer of which no more than this is left may be replied to already: one second."
@@ -96,6 +100,10 @@ class Speaker:
         self._functions = Functions(config.functions, server_tools, history, outbox)
         self._wanted: ev.CreateResponse | None = None
         "A response asked for while another was live."
+        self._asides: dict[int, Response] = {}
+        "Written responses outside of the conversation, beside whatever has the floor."
+        self._outside: deque[ev.CreateResponse] = deque()
+        "Spoken ones, which wait for it."
         self._responses = 0
         self._has_answered = False
 
@@ -132,6 +140,22 @@ class Speaker:
     def has_answered(self) -> bool:
         """Whether anybody was ever answered, or greeted."""
         return self._has_answered
+
+    @property
+    def outside(self) -> int:
+        """How many responses outside of the conversation there are, or are to be."""
+        spoken = self.response is not None and self.response.outside
+        return len(self._asides) + len(self._outside) + spoken
+
+    def says(self, item_id: str) -> bool:
+        """Tell whether an item is of the response that has the floor."""
+        return self.response is not None and self.response.item_id == item_id
+
+    def generated(self, response_id: int | None) -> Response | None:
+        """Return a response that is being generated: any by its id, that which has the floor by None."""
+        if response_id is not None:
+            return self._generating(response_id)
+        return self.response if self.response is not None and self.response.generating else None
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -183,11 +207,36 @@ class Speaker:
             self._transcripts.expect(newest.id, now)
         self.respond(create, now, prompt=unsaid.prompt, recite=unsaid.text if unsaid.whole else "")
 
+    def respond_outside(self, create: ev.CreateResponse, now: float) -> None:
+        """Ask for a response outside of the conversation: a written one now, a spoken one by `follow_up`."""
+        if "audio" in (create.output_modalities or self.session.output_modalities):
+            self._outside.append(create)
+            return
+        # What it answers is the newest item, unless it was given others.
+        answers = self.newest_item if create.input is None else None
+        response = self._make_response(create, now, answers)
+        self._asides[response.id] = response
+        self._tell_created(response)
+        self._outbox.put(StartResponse(response.id, self._request(create, self._messages(create))))
+
+    def close_outside(self, now: float) -> None:
+        """Have nothing more of the responses outside of the conversation."""
+        self._outside.clear()
+        for response in tuple(self._asides.values()):
+            self.cancel_generation(response, now)
+
     def follow_up(self, now: float) -> None:
-        """Ask for what the results of our own functions ask for. The user must not be speaking."""
+        """Ask for what has waited for the floor: an answer to results of our own functions, or what is to be
+        said outside of the conversation. The user must not be speaking."""
         due = self._functions.due
-        if due is not None and self.response is None:
+        if self.response is not None:
+            return
+        if due is not None:
             self.respond(due.create, now, rounds=due.rounds)
+        elif self._outside:
+            create = self._outside.popleft()
+            response = self._next_response(create, now)
+            self._outbox.put(StartResponse(response.id, self._request(create, self._messages(create))))
 
     def heed_user(self) -> None:
         """The user has said something: results that nobody has asked about will be in the answer to that."""
@@ -250,7 +299,7 @@ class Speaker:
         item = self._begin_reply(response)
         response.audio_seen = spoken
         samples = self._play(response.id, item, line.pcm, now, learn=False) if spoken else 0
-        self._history.extend_reply(item, line.text, samples)
+        response.book.extend_reply(item, line.text, samples)
         self._outbox.notify(ev.ReplyText(response.id, item, line.text))
         self._end_generation(response, "completed", now)
 
@@ -275,7 +324,7 @@ class Speaker:
                 self._outbox.mark(response, "first_text", now)
                 self._end_thinking(response)
                 item = self._begin_reply(response)
-                self._history.extend_reply(item, delta.text, 0)
+                response.book.extend_reply(item, delta.text, 0)
                 self._outbox.notify(ev.ReplyText(response.id, item, delta.text))
             case AudioDelta():
                 if len(delta.pcm) and "audio" in response.modalities:
@@ -283,7 +332,7 @@ class Speaker:
                     self._end_thinking(response)
                     response.audio_seen = True
                     item = self._begin_reply(response)
-                    self._history.extend_reply(item, "", self._play(response.id, item, delta.pcm, now))
+                    response.book.extend_reply(item, "", self._play(response.id, item, delta.pcm, now))
             case ThinkingDelta():
                 self._outbox.mark(response, "first_thought", now)
                 self._think(response, now)
@@ -322,7 +371,7 @@ class Speaker:
         if response is None:
             return False
         if isinstance(error, EngineRefused):
-            self._history.release_media()
+            response.book.release_media()
         self._end_generation(response, "failed", now, error=error)
         return True
 
@@ -360,7 +409,7 @@ class Speaker:
         """Return what the caller would miss if the call ended now, the last `lost` samples unheard."""
         response = self.response
         owed = Unsaid() if self._functions.running or self._functions.due or self._wanted else None
-        if response is None or response.own:
+        if response is None or response.own or response.outside:
             return owed
         spoken = "audio" in response.modalities
         again = Unsaid(spoken=spoken)
@@ -384,21 +433,34 @@ class Speaker:
         self._end_generation(response, "cancelled", now, reason="client_cancelled")
 
     def interrupt(
-        self, now: float, reason: Literal["turn_detected", "client_cancelled"], lost: int = 0
+        self,
+        now: float,
+        reason: Literal["turn_detected", "client_cancelled"],
+        lost: int = 0,
+        *,
+        heard: int | None = None,
     ) -> None:
-        """Silence the assistant and cut the history to what was heard: not the last `lost` samples sent."""
+        """Silence the assistant and cut the history to what was heard: not the last `lost` samples sent.
+
+        `heard` is how many that is, if somebody knows better than we, who count what was sent.
+        """
         response = self.response
         if response is None:
             return
-        heard = max(0, self._silence(response, now, reason) - lost)
-        if response.audio_seen and response.item_id is not None:
-            text = self._history.truncate(response.item_id, heard)
-            self._outbox.notify(ev.ItemTruncated(response.item_id, heard * 1000 // RATE, text))
+        sent = self._silence(response, now, reason)
+        if response.audio_seen and response.item_id is not None and not response.outside:
+            self.truncate(response.item_id, max(0, sent - lost) if heard is None else heard)
         self._release(response, now)
+
+    def truncate(self, item_id: str, heard: int) -> None:
+        """Cut a spoken reply to its first `heard` samples, or fewer if it was cut before, and tell."""
+        text = self._history.truncate(item_id, heard)
+        length = self._history.heard_length(item_id)
+        self._outbox.notify(ev.ItemTruncated(item_id, length * 1000 // RATE, text))
 
     def barge_in(self, response: Response, now: float) -> None:
         """The user has taken the floor: the answer, and what was to come after it, are not wanted."""
-        self.owed |= self.floor is Floor.THINKING
+        self.owed |= self.floor is Floor.THINKING and not response.outside
         self._wanted = None
         self._outbox.mark(response, "barge_in", now)
         self.interrupt(now, "turn_detected")
@@ -408,7 +470,7 @@ class Speaker:
         self._wanted = None
         self._outbox.mark(response, "reopened", now)
         self._silence(response, now, "turn_detected")
-        if response.item_id is not None and self._history.delete(response.item_id):
+        if response.item_id is not None and response.book.delete(response.item_id):
             self._outbox.notify(ev.ItemDeleted(response.item_id))
         self._release(response, now)
 
@@ -416,20 +478,26 @@ class Speaker:
 
     def handle_timeout(self, now: float) -> None:
         """Give up a response that takes too long."""
+        for aside in tuple(self._asides.values()):
+            if now >= aside.deadline(self._config.watchdog):
+                self._give_up(aside, now)
         response = self.response
         if response is None or now < response.deadline(self._config.watchdog):
             return
         if response.generating:
-            waited = now - response.last_delta_at
-            self._outbox.put(CancelResponse(response.id))
-            error = EngineLost(f"The engine was silent for {waited:.0f} s.")
-            self._end_generation(response, "failed", now, error=error)
+            self._give_up(response, now)
         if self.response is response and now >= response.expires_at(self._config.watchdog):
             self.interrupt(now, "client_cancelled")
 
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` is next due, None if nothing is waited for."""
-        return None if self.response is None else self.response.deadline(self._config.watchdog)
+        live = [*self._asides.values()] if self.response is None else [self.response, *self._asides.values()]
+        return min((response.deadline(self._config.watchdog) for response in live), default=None)
+
+    def _give_up(self, response: Response, now: float) -> None:
+        self._outbox.put(CancelResponse(response.id))
+        error = EngineLost(f"The engine was silent for {now - response.last_delta_at:.0f} s.")
+        self._end_generation(response, "failed", now, error=error)
 
     # The life of a response.
 
@@ -443,28 +511,58 @@ class Speaker:
         rounds: int = 0,
     ) -> Response:
         """Give the floor to a new response."""
-        if response_id is None:
-            self._responses += 1
-            response_id = self._responses
-        modalities = create.output_modalities or self.session.output_modalities
-        response = self.response = Response(response_id, answers, modalities, now, now, create, rounds)
-        client = self.session.tools if create.tools is None else create.tools
-        response.client_tools = frozenset(tool.name for tool in client)
-        choice = self._functions.choice(create, self.session, rounds)
-        response.may_call = choice.mode != "none" and bool(self._functions.offered(client))
+        response = self.response = self._make_response(create, now, answers, response_id, rounds)
         if spoken_until is not None:
             response.marks["speech_end"] = spoken_until
-        self.owed = False
+        if not response.outside:
+            self.owed = False
         self._has_answered = True
         self._playout.begin()
         self._waiting.begin(now)
         self._outbox.mark(response, "turn_end", now)
         self._set_floor(Floor.THINKING)
-        self._outbox.notify(ev.ResponseCreated(response.id, modalities))
+        self._tell_created(response)
         return response
 
+    def _make_response(
+        self,
+        create: ev.CreateResponse,
+        now: float,
+        answers: str | None,
+        response_id: int | None = None,
+        rounds: int = 0,
+    ) -> Response:
+        if response_id is None:
+            self._responses += 1
+            response_id = self._responses
+        modalities = create.output_modalities or self.session.output_modalities
+        book = self._history.apart() if create.outside else self._history
+        response = Response(response_id, answers, modalities, now, now, book, create, rounds)
+        client = self.session.tools if create.tools is None else create.tools
+        response.client_tools = frozenset(tool.name for tool in client)
+        choice = self._functions.choice(create, self.session, rounds)
+        offered = self._functions.offered(client, outside=create.outside)
+        response.may_call = choice.mode != "none" and bool(offered)
+        return response
+
+    def _tell_created(self, response: Response) -> None:
+        create = response.create
+        self._outbox.notify(
+            ev.ResponseCreated(
+                response.id,
+                response.modalities,
+                create.outside,
+                create.metadata,
+                create.max_output_tokens or self.session.max_output_tokens,
+                create.voice or self.session.voice,
+            )
+        )
+
     def _messages(self, create: ev.CreateResponse) -> tuple[Message, ...]:
-        return self._history.messages(create.instructions or self.session.instructions)
+        instructions = create.instructions or self.session.instructions
+        if create.input is not None:
+            return self._history.messages_of(instructions, create.input)
+        return self._history.messages(instructions)
 
     def _request(
         self,
@@ -475,20 +573,21 @@ class Speaker:
         rounds: int = 0,
     ) -> Request:
         modalities = create.output_modalities or self.session.output_modalities
+        client = self.session.tools if create.tools is None else create.tools
         return Request(
             call_id=self._call_id,
             messages=messages,
-            voice=self.session.voice,
+            voice=create.voice or self.session.voice,
             speak="audio" in modalities,
             temperature=self.session.temperature if create.temperature is None else create.temperature,
             max_tokens=create.max_output_tokens or self.session.max_output_tokens,
             speculative=speculative,
-            tools=self._functions.offered(self.session.tools if create.tools is None else create.tools),
+            tools=self._functions.offered(client, outside=create.outside),
             tool_choice=self._functions.choice(create, self.session, rounds),
         )
 
     def _generating(self, response_id: int) -> Response | None:
-        response = self.response
+        response = self._asides.get(response_id, self.response)
         live = response is not None and response.id == response_id and response.generating
         return response if live else None
 
@@ -506,8 +605,8 @@ class Speaker:
     def _begin_reply(self, response: Response) -> str:
         if response.item_id is None:
             response.item_id = self._history.new_item_id()
-            previous = self._history.begin_reply(response.item_id, "audio" in response.modalities)
-            item = self._history.item(response.item_id)
+            previous = response.book.begin_reply(response.item_id, "audio" in response.modalities)
+            item = response.book.item(response.item_id)
             self._outbox.notify(ev.ReplyBegan(response.id, item, previous))
         return response.item_id
 
@@ -527,7 +626,7 @@ class Speaker:
         response.audio_seen |= len(apology.pcm) > 0
         item = self._begin_reply(response)
         samples = self._play(response.id, item, apology.pcm, now, learn=False)
-        said = self._history.apologise(item, apology.text, samples)
+        said = response.book.apologise(item, apology.text, samples)
         self._outbox.notify(ev.ReplyText(response.id, item, said))
 
     def _end_generation(
@@ -546,9 +645,9 @@ class Speaker:
         response.stage = Stage.DRAINING
         item: Item | None = None
         if response.item_id is not None:
-            self._history.end_reply(response.item_id, completed=status == "completed")
-            item = self._history.item(response.item_id)
-            previous = self._history.previous_id(response.item_id)
+            response.book.end_reply(response.item_id, completed=status == "completed")
+            item = response.book.item(response.item_id)
+            previous = response.book.previous_id(response.item_id)
             self._outbox.notify(ev.ReplyEnded(response.id, item, previous))
         if status in ("completed", "incomplete"):
             self._transcripts.miss(response.answers)
@@ -556,6 +655,9 @@ class Speaker:
         self._outbox.mark(response, "done", now)
         self._outbox.notify(response.done(status, reason, error, item, calls))
         self._functions.run(response, calls)
+        if self._asides.pop(response.id, None) is not None:
+            self._outbox.notify(response.timings(final=True))
+            return
         self._playout.end()
         if not response.audio_seen:
             self._release_floor(now)

@@ -70,7 +70,8 @@ class TurnBook:
             case Notify(ResponseDone(response_id, status) as done):
                 turn = self._turn(response_id)
                 turn.status = status
-                turn.input_tokens, turn.output_tokens = done.input_tokens, done.output_tokens
+                if done.usage is not None:
+                    turn.input_tokens, turn.output_tokens = done.usage.input_tokens, done.usage.output_tokens
             case Notify(TurnTimings(response_id, final=True) as timings):
                 return self._close(response_id, timings)
             case _:

@@ -24,6 +24,9 @@ class Asked:
     hangs_up: bool = False
     sound: Pcm = field(default_factory=lambda: EMPTY, compare=False)
     "Mono, 24 kHz: from the client's own buffer, heard as if the microphone had heard it, and without events."
+    later: Callable[[], ev.ClientEvent] | None = None
+    """Makes its event, in milliseconds that the event loop must not wait for; what was sent after it waits.
+    Raises ClientEventError."""
 
 
 class Wire(Protocol):

@@ -126,8 +126,16 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
+    """What a response cost. Of what it consists is None where the engine does not say."""
+
     input_tokens: int
     output_tokens: int
+    cached_tokens: int | None = None
+    "Of the input, what the engine still had in its cache."
+    input_audio_tokens: int | None = None
+    input_image_tokens: int | None = None
+    "Pictures and clips."
+    output_audio_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,9 @@ _SAMPLING = (
 )
 "Settings that go as they are; like temperature, max_tokens and stop they reach the Thinker alone."
 
+_SEEN = ("image", "video")
+"Kinds of input that are pictures, as usage is told of."
+
 _UNSPOKEN = "output modalities"
 'In vLLM-Omni\'s refusal when the Talker is not deployed: "Unsupported output modalities audio …".'
 
@@ -281,10 +284,37 @@ def _rate(metadata: object) -> int:
 
 
 def _usage(usage: object) -> list[Delta]:
+    """Read what an answer cost; vLLM tells details if started with --enable-prompt-tokens-details."""
     if not isinstance(usage, dict):
         return []
-    counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
-    return [Usage(*(count if isinstance(count, int) else 0 for count in counts))]
+    details = _object(usage.get("prompt_tokens_details"))
+    kinds = _object(details.get("multimodal_tokens"))  # vLLM's; of a kind that was not there it says nothing
+    if kinds:
+        audio, images = _count(kinds.get("audio", 0)), [_count(kinds.get(kind, 0)) for kind in _SEEN]
+    else:
+        audio, images = (
+            _count(details.get("audio_tokens")),
+            [_count(details.get(f"{k}_tokens")) for k in _SEEN],
+        )
+    known = [count for count in images if count is not None]
+    return [
+        Usage(
+            _count(usage.get("prompt_tokens")) or 0,
+            _count(usage.get("completion_tokens")) or 0,
+            cached_tokens=_count(details.get("cached_tokens")),
+            input_audio_tokens=audio,
+            input_image_tokens=sum(known) if known else None,
+            output_audio_tokens=_count(_object(usage.get("completion_tokens_details")).get("audio_tokens")),
+        )
+    ]
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def http_error(status: int, body: bytes) -> EngineError:

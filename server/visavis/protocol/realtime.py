@@ -13,6 +13,7 @@ from typing import Any, assert_never
 from .. import events as ev
 from ..audio import RATE
 from ..config import SessionConfig, SoundFormat
+from ..engine import Usage
 from ..errors import ClientEventError, EngineError, VisavisError
 from ..history import (
     AudioContent,
@@ -26,7 +27,8 @@ from ..history import (
 from ..wire import Asked
 from .fields import Fields, optional, parse, text
 from .realtime_client import read_event
-from .realtime_session import MAX_ID, session_object
+from .realtime_items import Later
+from .realtime_session import MAX_ID, output_object, session_object
 from .realtime_sound import APPEND, SoundReader, SoundWriter
 from .realtime_tools import call_events, call_object, result_object
 
@@ -40,10 +42,14 @@ _MAX_UNTRANSCRIBED = 64
 class _Reply:
     """What of a response must be remembered between its events."""
 
-    spoken: bool
+    asked: ev.ResponseCreated
     sound: SoundWriter
     item_id: str = ""
     texts: list[str] = field(default_factory=list)
+
+    @property
+    def spoken(self) -> bool:
+        return "audio" in self.asked.output_modalities
 
 
 class RealtimeProtocol:
@@ -66,7 +72,8 @@ class RealtimeProtocol:
         self._key = call_id.removeprefix("rtc_")
         self._events = 0
         self._replies: dict[int, _Reply] = {}
-        self._seconds: dict[str, float] = {}
+        self._spoken: dict[str, tuple[float, int]] = {}
+        "Seconds of sound in an item, and the index of that part of it."
         self._answering: str | None = None
         "`event_id` of the client's message at hand."
 
@@ -74,7 +81,14 @@ class RealtimeProtocol:
 
     def encode(self, event: ev.ServerEvent) -> list[str]:
         """Return the messages that tell one event, in the order to send them."""
-        return [self._message(body) for body in self._expand(event)]
+        outside = self._is_outside(event)
+        bodies = (body for body in self._expand(event) if not (outside and _is_of_conversation(body)))
+        return [self._message(body) for body in bodies]
+
+    def _is_outside(self, event: ev.ServerEvent) -> bool:
+        """Tell whether it is of a response whose items are not in the conversation."""
+        reply = self._replies.get(getattr(event, "response_id", 0))
+        return reply is not None and reply.asked.outside
 
     def encode_error(self, error: VisavisError, *, echo: bool = True) -> str:
         """Return the message that tells an error.
@@ -215,10 +229,11 @@ class RealtimeProtocol:
 
     def _transcription(self, event: ev.TranscriptPart | ev.TranscriptDone | ev.TranscriptFailed) -> Body:
         kind = "conversation.item.input_audio_transcription"
-        of_item = {"item_id": event.item_id, "content_index": 0}
+        seconds, index = self._spoken.get(event.item_id, (0.0, 0))
+        of_item = {"item_id": event.item_id, "content_index": index}
         if isinstance(event, ev.TranscriptPart):
             return {"type": f"{kind}.delta", **of_item, "delta": event.text}
-        seconds = self._seconds.pop(event.item_id, 0.0)
+        self._spoken.pop(event.item_id, None)
         if isinstance(event, ev.TranscriptDone):
             usage = {"type": "duration", "seconds": seconds}
             return {"type": f"{kind}.completed", **of_item, "transcript": event.text, "usage": usage}
@@ -226,11 +241,11 @@ class RealtimeProtocol:
         return {"type": f"{kind}.failed", **of_item, "error": error}
 
     def _remember_length(self, item: Item) -> None:
-        for content in item.content:
+        for index, content in enumerate(item.content):
             if isinstance(content, AudioContent) and content.pcm is not None:
-                self._seconds[item.id] = round(len(content.pcm) / RATE, 2)
-        while len(self._seconds) > _MAX_UNTRANSCRIBED:
-            del self._seconds[next(iter(self._seconds))]
+                self._spoken[item.id] = (round(len(content.pcm) / RATE, 2), index)
+        while len(self._spoken) > _MAX_UNTRANSCRIBED:
+            del self._spoken[next(iter(self._spoken))]
 
     # Responses to the client.
 
@@ -247,7 +262,7 @@ class RealtimeProtocol:
         match event:
             case ev.ResponseCreated():
                 sound = SoundWriter(self._output_format)
-                self._replies[event.response_id] = _Reply("audio" in event.output_modalities, sound)
+                self._replies[event.response_id] = _Reply(event, sound)
                 yield {"type": "response.created", "response": self._response_object(event)}
             case ev.ReplyBegan(response_id, item, previous):
                 reply = self._replies[response_id]
@@ -277,8 +292,8 @@ class RealtimeProtocol:
                     "item": _item_object(item),
                 }
             case ev.ResponseDone():
-                del self._replies[event.response_id]
                 yield {"type": "response.done", "response": self._response_object(event)}
+                del self._replies[event.response_id]
             case _:
                 assert_never(event)
 
@@ -310,14 +325,19 @@ class RealtimeProtocol:
         }
 
     def _response_object(self, event: ev.ResponseCreated | ev.ResponseDone) -> Body:
+        asked = self._replies[event.response_id].asked
         body: Body = {
             "object": "realtime.response",
             "id": self._response_id(event.response_id),
-            "conversation_id": f"conv_{self._key}",
-            "output_modalities": list(event.output_modalities),
+            "conversation_id": None if asked.outside else f"conv_{self._key}",
+            "output_modalities": list(asked.output_modalities),
+            "max_output_tokens": asked.max_output_tokens or "inf",
+            "audio": {"output": output_object(self._output_format, asked.voice)},
             "status": "in_progress",
             "output": [],
         }
+        if asked.metadata:
+            body["metadata"] = dict(asked.metadata)
         if isinstance(event, ev.ResponseCreated):
             return body
         body["status"] = event.status
@@ -328,12 +348,8 @@ class RealtimeProtocol:
             body["status_details"] = {"type": "failed", "error": error}
         elif event.reason is not None:
             body["status_details"] = {"type": event.status, "reason": event.reason}
-        if event.input_tokens is not None and event.output_tokens is not None:
-            body["usage"] = {
-                "total_tokens": event.input_tokens + event.output_tokens,
-                "input_tokens": event.input_tokens,
-                "output_tokens": event.output_tokens,
-            }
+        if event.usage is not None:
+            body["usage"] = _usage_object(event.usage)
         return body
 
     def _response_id(self, response_id: int) -> str:
@@ -354,12 +370,51 @@ class RealtimeProtocol:
                 sound = fields.require("audio", partial(self._heard.read, kind=session.input_format))
                 return Asked(sound=sound)
             event = read_event(fields, session, self._key)
+            if callable(event):
+                return Asked(later=partial(_made, event, self._answering))
             if isinstance(event, ev.ClearAudio):
                 self._heard.clear()
             return Asked((event,))
         except ClientEventError as error:
             error.event_id = self._answering
             raise
+
+
+def _made(make: Later[ev.ClientEvent], answering: str | None) -> ev.ClientEvent:
+    try:
+        return make()
+    except ClientEventError as error:
+        error.event_id = answering
+        raise
+
+
+def _is_of_conversation(body: Body) -> bool:
+    return bool(body["type"].startswith("conversation."))
+
+
+def _usage_object(usage: Usage) -> Body:
+    """Return what a response cost. Details that the engine does not tell are left out: none is made up."""
+    body: Body = {
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+    read = _details(usage.input_tokens, audio=usage.input_audio_tokens, image=usage.input_image_tokens)
+    if usage.cached_tokens is not None:
+        read["cached_tokens"] = usage.cached_tokens
+    if read:
+        body["input_token_details"] = read
+    if written := _details(usage.output_tokens, audio=usage.output_audio_tokens):
+        body["output_token_details"] = written
+    return body
+
+
+def _details(whole: int, **kinds: int | None) -> Body:
+    """Return how many tokens are of what kind; text is the rest, if all else is known."""
+    known = {f"{kind}_tokens": count for kind, count in kinds.items() if count is not None}
+    if len(known) == len(kinds):
+        known["text_tokens"] = max(0, whole - sum(known.values()))
+    return known
 
 
 def _item_event(kind: str, item: Item, previous: str | None) -> Body:

@@ -9,7 +9,19 @@ from typing import Any, Literal
 
 from ..audio import RATE
 from ..config import SessionConfig, SoundFormat, TurnDetection
-from .fields import Check, Fields, array, boolean, integer, number, one_of, optional, refuse_type, text
+from .fields import (
+    Check,
+    Fields,
+    array,
+    boolean,
+    integer,
+    number,
+    one_of,
+    optional,
+    refuse,
+    refuse_type,
+    text,
+)
 from .realtime_tools import tool_choice, tool_choice_object, tool_objects, tools
 
 MAX_TEXT = 50_000
@@ -97,11 +109,7 @@ def session_object(
                 "noise_reduction": None,
                 "turn_detection": _turn_detection_object(session.turn_detection),
             },
-            "output": {
-                "format": _format_object(session.output_format),
-                "voice": session.voice or _DEFAULT_VOICE,
-                "speed": 1.0,
-            },
+            "output": output_object(session.output_format, session.voice) | {"speed": 1.0},
         },
     }
     if session.temperature is not None:
@@ -109,6 +117,11 @@ def session_object(
     if expires_at is not None:
         body["expires_at"] = expires_at
     return body
+
+
+def output_object(sound: SoundFormat, voice: str | None) -> dict[str, Any]:
+    """Return what is told of how something is spoken."""
+    return {"format": _format_object(sound), "voice": voice or _DEFAULT_VOICE}
 
 
 def read_modalities(fields: Fields, default: Modalities) -> Modalities:
@@ -120,6 +133,13 @@ def read_token_limit(fields: Fields, default: int | None) -> int | None:
     """Read the greatest number of output tokens by either name; None is no limit."""
     beta = fields.read("max_response_output_tokens", _token_limit, default)
     return fields.read("max_output_tokens", _token_limit, beta)
+
+
+def refuse_prompt(fields: Fields) -> None:
+    """A prompt template is kept by OpenAI; null is none."""
+    if fields.read("prompt", optional(Fields), None) is not None:
+        param = fields.param("prompt")
+        refuse(f"{param}: no templates are kept here; send instructions.", param, "unsupported_parameter")
 
 
 def voice(value: Any, param: str) -> str | None:
