@@ -96,6 +96,7 @@ def test_the_command_names_model_address_and_stages() -> None:
     assert arguments(Config(), "stages.json") == [
         *("vllm", "serve", "Qwen/Qwen3-Omni-30B-A3B-Instruct", "--omni"),
         *("--host", "127.0.0.1", "--port", "8000", "--deploy-config", "stages.json"),
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     ]
 
 

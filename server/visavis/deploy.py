@@ -53,6 +53,8 @@ _VOCODER_SAMPLING = {
     "max_tokens": 65_536,
 }
 _CONNECTOR = "stages"
+_TOOL_PARSER = "hermes"
+"Qwen's models write their calls of functions as those did."
 _OLDEST = (0, 30)
 _TRUST_SINCE = (0, 31)
 "The vLLM from which media arguments in a request are refused unless the server is told to trust them."
@@ -148,7 +150,7 @@ def arguments(config: Config, file: str, *, version: tuple[int, int] = _OLDEST) 
     command = ["vllm", "serve", model, "--omni", "--host", deploy.host, "--port", str(deploy.port)]
     if model != name:
         command += ["--served-model-name", name]
-    command += ["--deploy-config", file]
+    command += ["--deploy-config", file, "--enable-auto-tool-choice", "--tool-call-parser", _TOOL_PARSER]
     if version >= _TRUST_SINCE:
         command.append("--trust-request-mm-kwargs")
     if deploy.ray:
