@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from visavis.audio import encode_wav
+from visavis.config import Tool, ToolChoice
+from visavis.engine import Done, ToolCall
+from visavis.engine.chat import ReplyDecoder
 from visavis.errors import EngineRefused
 from visavis.local.contract import (
     Audio,
@@ -15,6 +18,7 @@ from visavis.local.contract import (
     Sound,
     Text,
     Transcript,
+    Turn,
     parse_request,
 )
 
@@ -106,7 +110,7 @@ def test_a_history_that_ends_with_the_assistant_is_gone_on_with() -> None:
         ({"stream": True}, "messages"),
         ({"stream": True, "messages": []}, "messages"),
         ({"stream": True, "messages": ["Hi"]}, r"messages\[0\]"),
-        ({"stream": True, "messages": [{"role": "tool", "content": "Hi"}]}, r"messages\[0\]\.role"),
+        ({"stream": True, "messages": [{"role": "clown", "content": "Hi"}]}, r"messages\[0\]\.role"),
         (body(5), r"messages\[0\]\.content"),
         (body([{"type": "smell"}]), r"messages\[0\]\.content\[0\]\.type"),
         (body(["Hi"]), r"messages\[0\]\.content\[0\]\.type"),
@@ -182,3 +186,70 @@ def test_the_end_gives_the_reason_the_usage_if_asked_for_and_done() -> None:
     assert usage["choices"] == []
     assert usage["usage"] == {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
     assert done == "[DONE]"
+
+
+# Functions.
+
+WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "description": "Tells.", "parameters": {"type": "object"}},
+}
+
+
+def test_functions_calls_and_results_are_read_as_vllm_reads_them() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Rain?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": "See.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Yes."},
+    ]
+    choice = {"type": "function", "function": {"name": "weather"}}
+    ask = parse_request({"stream": True, "messages": messages, "tools": [WEATHER], "tool_choice": choice})
+    assert ask.tools == (Tool("weather", "Tells.", '{"type": "object"}'),)
+    assert ask.tool_choice == ToolChoice("function", "weather")
+    made = ToolCall("c1", "weather", "{}")
+    assert ask.turns[1:] == (
+        Turn("assistant", calls=(made,)),
+        Turn("assistant", "See.", calls=(made,)),
+        Turn("tool", "Yes."),
+    )
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+def test_choices_in_a_word_are_read(choice: str) -> None:
+    assert parse_request(body("Hi.", tool_choice=choice)).tool_choice.mode == choice
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"tools": 3}, "tools"),
+        ({"tools": [3]}, r"tools\[0\]"),
+        ({"tools": [{}]}, r"tools\[0\].function"),
+        ({"tools": [{"function": {}}]}, r"tools\[0\].function.name"),
+        ({"tools": [{"function": {"name": "a b"}}]}, r"tools\[0\].function"),
+        ({"tools": [{"function": {"name": "a", "parameters": [1]}}]}, r"tools\[0\].function"),
+        ({"tools": [WEATHER] * 65}, "tools"),
+        ({"tool_choice": "perhaps"}, "tool_choice"),
+    ],
+)
+def test_functions_that_cannot_be_read_are_refused_by_name(more: dict[str, Any], field: str) -> None:
+    with pytest.raises(EngineRefused, match=field):
+        parse_request(body("Hi.", **more))
+
+
+@pytest.mark.parametrize("calls", [3, [3], [{}], [{"function": {"name": "a"}}]])
+def test_calls_that_cannot_be_read_are_refused(calls: object) -> None:
+    messages = [{"role": "assistant", "tool_calls": calls}, {"role": "user", "content": "Hi."}]
+    with pytest.raises(EngineRefused, match=r"messages\[0\].tool_calls"):
+        parse_request({"stream": True, "messages": messages})
+
+
+def test_a_call_is_written_so_that_the_servers_own_client_reads_it() -> None:
+    call = ToolCall("c1", "weather", '{"place": "Rome"}')
+    chunks = Chunks("id", 0, "model")
+    stream = chunks.begin() + chunks.piece(call) + chunks.piece(End("tool_calls"))
+    decoder = ReplyDecoder(speak=True, tools=True)
+    events = [line.removeprefix("data: ") for line in stream.decode().split("\n\n") if line]
+    assert [delta for event in events for delta in decoder.receive_event(event)] == [call, Done("tool_calls")]

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from visavis.audio import RATE, Pcm, encode_wav
+from visavis.config import AUTO, Tool
+from visavis.engine import ToolCall
 from visavis.errors import EngineLost
 from visavis.local.contract import Ask, Audio, End, Piece, Sound, Text, Transcript, Turn
 from visavis.local.hearing import Hearing
 from visavis.local.language import Counts
+from visavis.local.marks import grammar
 from visavis.local.pipeline import Pipeline
 from visavis.local.prompt import EXAMPLES, Messages
 from visavis.local.sight import View
@@ -60,6 +63,7 @@ class Model:
     endless: bool = False
     prompts: list[Messages] = field(default_factory=list)
     limits: list[int] = field(default_factory=list)
+    grammars: list[str] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
     warmed: Messages = field(default_factory=list)
     read: list[Messages] = field(default_factory=list)
@@ -67,9 +71,16 @@ class Model:
     failure: Exception | None = None
 
     async def reply(
-        self, messages: Messages, *, caller: str, max_tokens: int, temperature: float | None
+        self,
+        messages: Messages,
+        *,
+        caller: str,
+        max_tokens: int,
+        temperature: float | None,
+        grammar: str = "",
     ) -> AsyncGenerator[str | Counts, None]:
         self.prompts.append(messages)
+        self.grammars.append(grammar)
         self.limits.append(max_tokens)
         async with aclosing(self._write(caller)) as pieces:
             async for piece in pieces:
@@ -488,3 +499,64 @@ async def test_warming_leaves_no_trace(engine: Engine) -> None:
     ]
     await engine.answer(Turn("system", "Be kind."), Turn("user", "Hi."))
     assert engine.model.prompts[1][:-1] == engine.model.prompts[0][:-1] == engine.model.warmed
+
+
+# Functions.
+
+CLOCK = Tool("clock", "Tells the time.", '{"type": "object", "properties": {"zone": {"type": "string"}}}')
+
+
+async def test_without_functions_the_model_is_asked_as_ever(engine: Engine) -> None:
+    await engine.answer(Turn("user", "What time is it?"))
+    assert engine.model.grammars == [""]
+    assert engine.model.limits == [70]
+    assert not any("[none]" in message["content"] for message in engine.model.prompts[0])
+
+
+async def test_an_answer_comes_without_its_mark_and_is_spoken(engine: Engine) -> None:
+    engine.model.pieces = ("[no", "ne] It is", " noon, my friend. ")
+    pieces = await engine.answer(Turn("user", "What time is it?"), tools=(CLOCK,))
+    assert [piece.text for piece in pieces if isinstance(piece, Text)] == ["It is noon, my friend. "]
+    assert [text for text, _ in engine.voice.said] == ["It is noon, my friend. "]
+    assert pieces[-1] == End("stop", 11, 7)
+    assert engine.model.grammars == [grammar((CLOCK,), AUTO, after_result=False)]
+
+
+async def test_a_call_is_told_and_neither_spoken_nor_shown(engine: Engine) -> None:
+    engine.model.pieces = ("[cl", "ock] {", '"zone": "CET"}')
+    call, end = await engine.answer(Turn("user", "What time is it?"), tools=(CLOCK,))
+    assert isinstance(call, ToolCall)
+    assert (call.name, call.arguments) == ("clock", '{"zone": "CET"}')
+    assert end == End("tool_calls", 11, 7)
+    assert engine.voice.said == []
+
+
+async def test_what_a_call_gave_is_answered_in_words_and_the_next_prompt_begins_as_this_one_went_on(
+    engine: Engine,
+) -> None:
+    asked = Turn("user", "What time is it?")
+    engine.model.pieces = ("[clock] {}",)
+    await engine.answer(asked, tools=(CLOCK,))
+    await engine.model.until_reading()
+    called = Turn("assistant", calls=(ToolCall("c1", "clock", "{}"),))
+    engine.model.pieces = ("[none] It is noon.",)
+    given = Turn("tool", "12:00")
+    pieces = await engine.answer(asked, called, given, tools=(CLOCK,))
+    assert [piece.text for piece in pieces if isinstance(piece, Text)] == ["It is noon."]
+    assert engine.model.prompts[1][-3:] == [
+        {"role": "user", "content": "What time is it?"},
+        {"role": "assistant", "content": "[clock] {}"},
+        {"role": "user", "content": "[Result]\n12:00"},
+    ]
+    assert engine.model.prompts[1][:-1] == engine.model.read[0][:-1]
+    assert '"[clock] "' not in engine.model.grammars[1]
+    await engine.model.until_reading(2)
+    answered = Turn("assistant", "It is noon.")
+    await engine.answer(asked, called, given, answered, Turn("user", "Thanks!"), tools=(CLOCK,))
+    assert engine.model.prompts[2][:-1] == engine.model.read[1][:-1]
+
+
+async def test_what_is_sent_ahead_is_read_with_its_functions(engine: Engine) -> None:
+    turn = Turn("user", "What time")
+    await engine.answer(turn, tools=(CLOCK,), max_tokens=1)
+    assert any("[clock] Tells the time." in message["content"] for message in engine.model.read[0])

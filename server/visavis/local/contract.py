@@ -12,16 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..audio import RATE, Pcm, decode_wav, resample
-from ..errors import EngineRefused
+from ..config import AUTO, Tool, ToolChoice
+from ..engine import ToolCall
+from ..errors import ConfigError, EngineRefused
 from .whisper import RATE as HEARING_RATE
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 
 MAX_TURNS = 1_000
 MAX_FRAMES = 64
 "Pictures of one message."
 MAX_TEXT = 100_000
 "Characters of one part."
+MAX_TOOLS = 64
+"Functions of one request."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class Turn:
     sounds: tuple[Sound, ...] = ()
     jpegs: tuple[bytes, ...] = ()
     "Camera frames in order of time."
+    calls: tuple[ToolCall, ...] = ()
+    "Functions that the assistant called. What one gave is the text of a turn of role `tool`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,8 @@ class Ask:
     usage: bool = False
     caller: str = ""
     "Names the call, for fair turns and for what is remembered of it; empty when unknown."
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = AUTO
 
     @property
     def ahead(self) -> bool:
@@ -87,12 +95,12 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    reason: Literal["stop", "length"] = "stop"
+    reason: Literal["stop", "length", "tool_calls"] = "stop"
     input_tokens: int = 0
     output_tokens: int = 0
 
 
-Piece = Transcript | Text | Audio | End
+Piece = Transcript | Text | Audio | ToolCall | End
 
 
 def parse_request(body: object, caller: str = "") -> Ask:
@@ -122,6 +130,8 @@ def parse_request(body: object, caller: str = "") -> Ask:
         max_tokens=None if (limit := _number(body, "max_tokens", 1, 1_000_000)) is None else int(limit),
         usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         caller=caller,
+        tools=_parse_tools(body),
+        tool_choice=_parse_choice(body),
     )
 
 
@@ -139,13 +149,15 @@ def _parse_turn(message: object, where: str) -> Turn:
         raise EngineRefused(f"{where}: an object is needed")
     role: Role
     match message.get("role"):
-        case "system" | "user" | "assistant" as role:
+        case "system" | "user" | "assistant" | "tool" as role:
             pass
         case _:
-            raise EngineRefused(f"{where}.role: system, user or assistant is needed")
+            raise EngineRefused(f"{where}.role: system, user, assistant or tool is needed")
     content = message.get("content")
     if content is None:
-        return Turn(role)
+        return Turn(role, calls=_parse_calls(message, where))
+    if isinstance(content, str) and message.get("tool_calls"):
+        return Turn(role, content[:MAX_TEXT], calls=_parse_calls(message, where))
     if isinstance(content, str):
         return Turn(role, content[:MAX_TEXT])
     if not isinstance(content, list):
@@ -169,6 +181,53 @@ def _parse_turn(message: object, where: str) -> Turn:
     if len(jpegs) > MAX_FRAMES:
         raise EngineRefused(f"{where}: more than {MAX_FRAMES} pictures")
     return Turn(role, " ".join(texts), tuple(sounds), tuple(jpegs))
+
+
+def _parse_calls(message: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise EngineRefused(f"{where}.tool_calls: a list is needed")
+    parsed = []
+    for i, call in enumerate(calls):
+        at = f"{where}.tool_calls[{i}]"
+        if not isinstance(call, Mapping):
+            raise EngineRefused(f"{at}: an object is needed")
+        function = _object(call, "function", at)
+        name, arguments = (_string(function, part, f"{at}.function") for part in ("name", "arguments"))
+        parsed.append(ToolCall(str(call.get("id", "")), name, arguments))
+    return tuple(parsed)
+
+
+def _parse_tools(body: Mapping[str, Any]) -> tuple[Tool, ...]:
+    tools = body.get("tools") or []
+    if not isinstance(tools, list) or len(tools) > MAX_TOOLS:
+        raise EngineRefused(f"tools: a list of {MAX_TOOLS} at most is needed")
+    parsed = []
+    for i, tool in enumerate(tools):
+        at = f"tools[{i}]"
+        if not isinstance(tool, Mapping):
+            raise EngineRefused(f"{at}: an object is needed")
+        function = _object(tool, "function", at)
+        description = str(function.get("description") or "")
+        parameters = json.dumps(function.get("parameters") or {})
+        try:
+            parsed.append(Tool(_string(function, "name", f"{at}.function"), description, parameters))
+        except ConfigError as error:
+            raise EngineRefused(f"{at}.function: {error}") from error
+    return tuple(parsed)
+
+
+def _parse_choice(body: Mapping[str, Any]) -> ToolChoice:
+    choice = body.get("tool_choice")
+    match choice:
+        case None:
+            return AUTO
+        case "auto" | "none" | "required":
+            return ToolChoice(choice)
+        case {"type": "function", "function": {"name": str(name)}}:
+            return ToolChoice("function", name)
+        case _:
+            raise EngineRefused("tool_choice: auto, none, required or a function is needed")
 
 
 def _object(part: Mapping[str, Any], name: str, at: str) -> Mapping[str, Any]:
@@ -228,6 +287,11 @@ class Chunks:
                 content = base64.b64encode(pcm.astype("<i2", copy=False).tobytes()).decode("ascii")
                 metadata = {"format": "pcm16", "sample_rate_hz": RATE, "frame_count": len(pcm), "channels": 1}
                 return self._chunk("audio", {"content": content}, audio_metadata=metadata)
+            case ToolCall(call_id, name, arguments):
+                # One a reply, so that it is always the first.
+                function = {"name": name, "arguments": arguments}
+                call = {"index": 0, "id": call_id, "type": "function", "function": function}
+                return self._chunk("text", {"tool_calls": [call]})
             case End(reason, input_tokens, output_tokens):
                 end = event(self._common | {"choices": [_choice({}, finish_reason=reason)]})
                 if self.usage:

@@ -46,9 +46,17 @@ class Counts:
 
 class LanguageModel(Protocol):
     def reply(
-        self, messages: Messages, *, caller: str, max_tokens: int, temperature: float | None
+        self,
+        messages: Messages,
+        *,
+        caller: str,
+        max_tokens: int,
+        temperature: float | None,
+        grammar: str = "",
     ) -> AsyncGenerator[str | Counts, None]:
         """Stream the reply, `Counts` last. Closing the generator stops the work.
+
+        `grammar` is what it is held to, in llguidance's Lark, where that can be done.
 
         Raises EngineRefused, EngineBusy or EngineLost.
         """
@@ -114,13 +122,21 @@ class EmbeddedModel:
         self._stage = stage
 
     async def reply(
-        self, messages: Messages, *, caller: str, max_tokens: int, temperature: float | None
+        self,
+        messages: Messages,
+        *,
+        caller: str,
+        max_tokens: int,
+        temperature: float | None,
+        grammar: str = "",
     ) -> AsyncGenerator[str | Counts, None]:
         body = _body(messages, max_tokens, temperature) | {
             "cache_prompt": True,
             "repeat_penalty": _REPEAT_PENALTY,
             "return_progress": True,  # a chunk after each step of prefill, whose answer may be "stop"
         }
+        if grammar:
+            body["grammar"] = grammar
 
         def work(emit: Callable[[str | Counts | None], bool]) -> None:
             reader = _Reader()
@@ -178,7 +194,13 @@ class RemoteModel:
         self._session: aiohttp.ClientSession | None = None
 
     async def reply(
-        self, messages: Messages, *, caller: str, max_tokens: int, temperature: float | None
+        self,
+        messages: Messages,
+        *,
+        caller: str,
+        max_tokens: int,
+        temperature: float | None,
+        grammar: str = "",
     ) -> AsyncGenerator[str | Counts, None]:
         body = _body(messages, max_tokens, temperature) | {"model": self._model or "default"}
         if self._session is None:

@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
 
 from ..audio import RATE, Pcm
-from . import tongues
+from ..engine import ToolCall
+from . import marks, tongues
 from .candour import asks_for_things, honest_answer
 from .clauses import ClauseSplitter
 from .contract import Ask, Audio, End, Piece, Text, Transcript, Turn
@@ -26,9 +27,16 @@ logger = logging.getLogger(__name__)
 AUDIO_CHUNK_S = 0.5
 "Longest piece of sound sent at once: what a cancelled caller may still get."
 
+_CALL_TOKENS = 200
+"The most of a reply that may be a call: arguments are longer than what anybody wants read out."
+
 _CHARACTERS_PER_TOKEN = 3
 "A cautious estimate, for European languages."
 _TOKENS_PER_MESSAGE = 5
+
+
+_Replies = AsyncGenerator[str | ToolCall | Counts, None]
+"What a model says and calls, `Counts` last."
 
 
 class Eyes(Protocol):
@@ -59,7 +67,7 @@ class _Seen:
         return "off" if self.view is None else self.view.describe()
 
 
-class _Marks:
+class _Times:
     """When one response reached what, for its log line."""
 
     def __init__(self) -> None:
@@ -100,16 +108,18 @@ class Pipeline:
     async def respond(self, ask: Ask) -> AsyncGenerator[Piece, None]:
         """Yield the transcript if there was speech, texts each before its sound, and `End`.
 
-        What is sent ahead gets its transcript alone; the words are read into the model's prefix cache.
+        What is sent ahead gets its transcript alone; the words are read into the model's prefix cache. With
+        functions there may be a call, before `End`.
         Closing it stops all work for it at once; a model's thread ends the step it is in. Raises
         EngineRefused, EngineBusy or EngineLost.
         """
-        marks = _Marks()
-        said = await self._listen(ask.turns[-1], ask.caller)
-        marks.set("heard")
-        if ask.turns[-1].sounds:
+        times = _Times()
+        newest = ask.turns[-1]
+        said = await self._listen(newest, ask.caller)
+        times.set("heard")
+        if newest.sounds:
             yield Transcript(said.heard)
-        if not said.words:  # a noise: nobody asked for an answer
+        if not said.words and newest.role != "tool":  # a noise: nobody asked for an answer
             yield End()
             return
         if ask.ahead:
@@ -118,36 +128,42 @@ class Pipeline:
             return
         await self._end_reading()
         seen = await self._look(ask, said)
-        marks.set("seen")
+        times.set("seen")
         messages, language = await self._prompt(ask, said, seen)
-        self._memory.add(ask.caller, said.words, messages[-1]["content"], said.language)
+        if newest.role == "user":
+            self._memory.add(ask.caller, said.words, messages[-1]["content"], said.language)
         if seen is not None and asks_for_things(said.words, said.language):
-            reply = _recite(honest_answer(language, seen.view))
+            reply: _Replies = _recite(honest_answer(language, seen.view))
         else:
-            reply = self._model.reply(
-                messages, caller=ask.caller, max_tokens=self._limit(ask), temperature=ask.temperature
-            )
+            reply = self._reply(ask, messages)
         counts = Counts()
         answer = ""
-        async with aclosing(_clauses(reply, marks, whole=ask.speak)) as clauses:
+        call: ToolCall | None = None
+        async with aclosing(_clauses(reply, times, whole=ask.speak)) as clauses:
             async for clause in clauses:
-                if isinstance(clause, Counts):
-                    counts = clause
-                    continue
+                match clause:
+                    case Counts():
+                        counts = clause
+                        continue
+                    case ToolCall():
+                        call = clause
+                        yield call
+                        continue
                 answer += clause
-                marks.set("text")
+                times.set("text")
                 yield Text(clause)
                 if ask.speak:
                     pcm = await self._voice.say(clause, language, ask.caller)
-                    marks.set("audio")
+                    times.set("audio")
                     for chunk in _chunks(pcm):
                         yield Audio(chunk)
-        marks.set("end")
+        times.set("end")
         tokens = counts.input_tokens, counts.output_tokens
-        logger.info("call %s: %s; %d tokens in, %d out", ask.caller or "-", marks, *tokens)
-        if answer and ask.caller:
-            await self._read_on(messages, answer, ask.caller)
-        yield End(counts.reason, *tokens)
+        logger.info("call %s: %s; %d tokens in, %d out", ask.caller or "-", times, *tokens)
+        replied = _replied(ask, answer, (call,) if call else ())
+        if replied and ask.caller:
+            await self._read_on([*messages, *replied], ask.caller)
+        yield End(counts.reason if call is None else "tool_calls", *tokens)
 
     async def warm(self, instructions: str) -> None:
         """Fill the prefix cache and touch every model once."""
@@ -163,6 +179,21 @@ class Pipeline:
             self._hearing.aclose(), self._seeing.aclose(), self._model.aclose(), self._voice.aclose()
         )
 
+    def _reply(self, ask: Ask, messages: Messages) -> _Replies:
+        if not ask.tools:
+            return self._model.reply(
+                messages, caller=ask.caller, max_tokens=self._limit(ask), temperature=ask.temperature
+            )
+        after_result = ask.turns[-1].role == "tool"
+        reply = self._model.reply(
+            messages,
+            caller=ask.caller,
+            max_tokens=self._limit(ask),
+            temperature=ask.temperature,
+            grammar=marks.grammar(ask.tools, ask.tool_choice, after_result=after_result),
+        )
+        return _unmarked(reply, marks.MarkReader(ask.tools))
+
     async def _read_ahead(self, ask: Ask, said: _Said) -> None:
         """Have the model read what was said so far, until it is wanted for an answer.
 
@@ -177,12 +208,12 @@ class Pipeline:
         if isinstance(result, Exception):
             raise result
 
-    async def _read_on(self, messages: Messages, answer: str, caller: str) -> None:
+    async def _read_on(self, messages: Messages, caller: str) -> None:
         """Have the model read what the call's next prompt begins with, up to the words of the user."""
         while self._reading is not None:
             await self._end_reading()
-        talk = [{"role": "assistant", "content": answer}, {"role": "user", "content": ""}]
-        self._reading = asyncio.create_task(self._model.read_ahead([*messages, *talk], caller))
+        talk = [*messages, {"role": "user", "content": ""}]
+        self._reading = asyncio.create_task(self._model.read_ahead(talk, caller))
 
     async def _end_reading(self) -> None:
         task, self._reading = self._reading, None
@@ -193,8 +224,10 @@ class Pipeline:
                 logger.warning("reading ahead failed: %s", result)
 
     async def _listen(self, turn: Turn, caller: str) -> _Said:
-        """Join what a message says in writing and in sound."""
+        """Join what a message says in writing and in sound; a function says nothing."""
         hint = self._memory.language(caller)
+        if turn.role == "tool":
+            return _Said("", "", hint or tongues.ENGLISH)
         texts = []
         language = tongues.of_script(turn.text) or hint or tongues.ENGLISH
         for sound in turn.sounds:
@@ -220,22 +253,30 @@ class Pipeline:
         can_speak = not ask.speak or said.language in self._voice.languages
         language = said.language if can_speak else tongues.ENGLISH
         plain = language == said.language == before == tongues.ENGLISH
-        line = note(None if seen is None else seen.describe(), None if plain else language) + said.words
+        *earlier, newest = ask.turns
+        words = marks.result_line(newest.text) if newest.role == "tool" else said.words
+        line = note(None if seen is None else seen.describe(), None if plain else language) + words
 
-        *earlier, _ = ask.turns
         instructions = [turn.text for turn in earlier if turn.role == "system"]
         talk = [turn for turn in earlier if turn.role != "system"]
-        words = [(await self._listen(turn, ask.caller)).words for turn in talk if turn.role == "user"]
-        lines = iter(self._memory.restore(ask.caller, words))
-        history = [
-            {"role": turn.role, "content": next(lines) if turn.role == "user" else turn.text} for turn in talk
-        ]
+        spoken = [(await self._listen(turn, ask.caller)).words for turn in talk if turn.role == "user"]
+        lines = iter(self._memory.restore(ask.caller, spoken))
+        history: Messages = []
+        for turn in talk:
+            match turn.role:
+                case "user":
+                    history.append({"role": "user", "content": next(lines)})
+                case "tool":
+                    history.append({"role": "user", "content": marks.result_line(turn.text)})
+                case _:
+                    history += _replied(ask, turn.text, turn.calls)
         history = [message for message in history if message["content"].strip()]
-        newest = {"role": "user", "content": line}
-        return _fit(prefix(instructions), history, newest, CONTEXT - self._limit(ask)), language
+        head = [*prefix(instructions), *marks.introduction(ask.tools)]
+        return _fit(head, history, {"role": "user", "content": line}, CONTEXT - self._limit(ask)), language
 
     def _limit(self, ask: Ask) -> int:
-        return self._max_tokens if ask.max_tokens is None else min(self._max_tokens, ask.max_tokens)
+        most = max(self._max_tokens, _CALL_TOKENS) if ask.tools else self._max_tokens
+        return most if ask.max_tokens is None else min(most, ask.max_tokens)
 
 
 def _is_about_sight(ask: Ask, said: _Said) -> bool:
@@ -245,20 +286,42 @@ def _is_about_sight(ask: Ask, said: _Said) -> bool:
     return about is About.YES or (about is About.MAYBE and bool(ask.turns[-1].jpegs))
 
 
+def _replied(ask: Ask, text: str, calls: Iterable[ToolCall]) -> Messages:
+    """Write an answer and calls as they are in the prompt of a request: with marks if it has functions."""
+    lines = [marks.marked(text) if ask.tools else text] if text.strip() else []
+    lines += [marks.call_line(call.name, call.arguments) for call in calls]
+    return [{"role": "assistant", "content": line} for line in lines]
+
+
+async def _unmarked(reply: AsyncGenerator[str | Counts, None], reader: marks.MarkReader) -> _Replies:
+    """Stream a reply as it is meant; `Counts` last."""
+    async with aclosing(reply) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Counts):
+                if last := reader.finish():
+                    yield last
+                yield piece
+            elif text := reader.receive(piece):
+                yield text
+
+
 async def _recite(text: str) -> AsyncGenerator[str | Counts, None]:
     yield text
     yield Counts()
 
 
 async def _clauses(
-    reply: AsyncGenerator[str | Counts, None], marks: _Marks, *, whole: bool
-) -> AsyncGenerator[str | Counts, None]:
+    reply: _Replies,
+    times: _Times,
+    *,
+    whole: bool,
+) -> _Replies:
     """Stream a reply in clauses if `whole`, else as it comes; `Counts` last."""
     splitter = ClauseSplitter(phrases=True)
     async with aclosing(reply) as pieces:
         async for piece in pieces:
-            marks.set("token")
-            if isinstance(piece, Counts):
+            times.set("token")
+            if not isinstance(piece, str):
                 if rest := splitter.flush():
                     yield rest
                 yield piece
