@@ -816,6 +816,57 @@ class LocalConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class McpConfig:
+    """One MCP server, of which each process that carries calls has its own connection."""
+
+    name: str
+    "Goes before the names of its functions, with an underscore."
+    command: tuple[str, ...] = ()
+    "Program and arguments of one that talks over standard input and output;"
+    url: str | None = None
+    "or where one answers over HTTP (streamable HTTP), such as https://host/mcp."
+    env: tuple[str, ...] = field(default=(), repr=False)
+    "NAME=value, for `command`, which is given nothing else of the environment but PATH, HOME and the like."
+    headers: tuple[str, ...] = field(default=(), repr=False)
+    "Name: value, for `url`."
+    timeout_s: float | None = None
+    "Of its functions, in place of `tools.timeout_s`."
+
+    def __post_init__(self) -> None:
+        if re.fullmatch(r"[A-Za-z0-9-]{1,32}", self.name) is None:
+            raise ConfigError(f"tools.mcp: {self.name!r} is no name: use up to 32 letters, digits, hyphens.")
+        if (self.url is None) is not bool(self.command):
+            raise ConfigError(f"tools.mcp: {self.name} needs a command or a url, one of the two.")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"tools.mcp: the url of {self.name} must begin with http:// or https://.")
+        if not all(re.match(r"[^=\0]+=", one) for one in self.env):
+            raise ConfigError(f"tools.mcp: env of {self.name} has something other than NAME=value.")
+        if not all(re.fullmatch(r"[!-9;-~]+:[^\r\n]*", one) for one in self.headers):
+            raise ConfigError(f"tools.mcp: headers of {self.name} has something other than Name: value.")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsConfig:
+    """Functions that the server runs itself when the model calls them. None is there by itself."""
+
+    allow: tuple[str, ...] = ()
+    "Their names, or patterns such as `files_*`: `look`, `end_call`, entry points, functions of MCP servers."
+    timeout_s: float = 10.0
+    "For one result: the caller waits in silence."
+    max_output: int = 20_000
+    "Characters of a result, about 6000 tokens."
+    mcp: tuple[McpConfig, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0 or any(server.timeout_s == 0 for server in self.mcp):
+            raise ConfigError("tools.timeout_s must be above 0.")
+        if self.max_output < 1:
+            raise ConfigError("tools.max_output must be 1 or more.")
+        if len({server.name for server in self.mcp}) < len(self.mcp):
+            raise ConfigError("tools.mcp: two servers have the same name.")
+
+
+@dataclass(frozen=True, slots=True)
 class TraceConfig:
     dir: Path | None = None
     "Where one JSONL per call goes: inputs, actions and marks, no media. None writes nothing."
@@ -910,6 +961,7 @@ class Config:
     fusion: FusionConfig = field(default_factory=FusionConfig)
     deploy: DeployConfig = field(default_factory=DeployConfig)
     local: LocalConfig = field(default_factory=LocalConfig)
+    tools: ToolsConfig = field(default_factory=ToolsConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 

@@ -6,6 +6,7 @@ VisavisError
 ├── SignallingError      an offer or session cannot be accepted (HTTP 4xx/503)
 ├── ClientEventError     an event on the data channel is malformed or refused; the call lives on
 ├── CallError            an outgoing call (``visavis call``) could not be made or was lost
+├── ToolError            a function of the server's gives no result; the message is for the model
 └── EngineError          one response failed; the call lives on
     ├── EngineRefused    the engine will not take this request (HTTP 4xx); a retry is pointless
     ├── EngineBusy       no room now (429/503); later or elsewhere it may work
@@ -29,6 +30,10 @@ class ModelError(VisavisError):
 
 
 class CallError(VisavisError):
+    pass
+
+
+class ToolError(VisavisError):
     pass
 
 

@@ -18,6 +18,7 @@ from .actions import (
     JudgeTurn,
     Mark,
     Notify,
+    RunTool,
     SendAhead,
     StartResponse,
     StopAhead,
@@ -38,6 +39,8 @@ from .inbox import Inbox
 from .lines import NO_LINES, Lines
 from .protocol.realtime import RealtimeProtocol
 from .resume import Kept
+from .tools.of_call import CallTools
+from .tools.toolbox import Toolbox
 from .trace import CallTrace
 from .watch import CallWatch
 from .wire import MakeWire
@@ -98,6 +101,7 @@ class Session:
         kept: Kept | None = None,
         wire: MakeWire | None = None,
         max_message: int | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
         """`wire` is OpenAI's by default; `max_message` comes in place of the setting for data channels."""
         self.call_id = call_id
@@ -115,12 +119,22 @@ class Session:
         self._ear = ear
         self._wire = RealtimeProtocol(call_id, config.engine.model) if wire is None else wire(call_id)
         told = self._wire.tells_audio
+        tools = () if toolbox is None else toolbox.tools()
         trace.start(
-            call_id=call_id, config=conversation, lines=lines, past=past, unsaid=unsaid, tells_audio=told
+            call_id=call_id,
+            config=conversation,
+            lines=lines,
+            past=past,
+            unsaid=unsaid,
+            server_tools=tools,
+            tells_audio=told,
         )
         self._conversation = Conversation(
-            conversation, trace.listen_to(ear), call_id, lines, past, unsaid=unsaid, tells_audio=told
+            conversation, trace.listen_to(ear), call_id, lines, past, tools, unsaid=unsaid, tells_audio=told
         )
+        self._tools = None if toolbox is None else CallTools(toolbox, self)
+        self._fps = conversation.camera.fps
+        "Pictures a second that the conversation wants."
         self._past = past
         self._keeping = None if kept is None else kept.keeping
         self._claim = None if kept is None else kept.claim
@@ -224,6 +238,8 @@ class Session:
                 for task in (self._judging, self._preparing):
                     if task is not None:
                         task.cancel()
+                if self._tools is not None:
+                    self._tools.cancel()
                 await self._peer.aclose()  # the caller need not wait for the engine to let go
         finally:
             self._tasks = None
@@ -281,6 +297,26 @@ class Session:
         """Tell the caller that the server is going away."""
         self._send(ev.CallEnding("The server is shutting down.", round(seconds), "shutting_down"))
 
+    # What the server's functions ask for.
+
+    def obey(self, event: ev.ClientEvent) -> None:
+        """Do as if the client had asked for it. Raises ClientEventError."""
+        refusal: ClientEventError | None = None
+        with self._feeding as now:
+            self._trace.client(event, now)
+            try:
+                self._conversation.receive_client(event, now)
+            except ClientEventError as error:
+                refusal = error
+        if refusal is not None:
+            raise refusal
+
+    def want_video(self, fps: float | None) -> None:
+        """Ask the caller for so many pictures a second; None: for as many as the conversation wants."""
+        fps = self._fps if fps is None else fps
+        self._peer.want_video(fps)
+        self._send(ev.CameraWanted(fps))
+
     # What the peer calls.
 
     def receive_audio(self, pcm: Pcm) -> None:
@@ -296,7 +332,7 @@ class Session:
             at += self._inserted
             wanted = self._conversation.wants_frame(at, source)
             self._trace.frame_offered(at, wanted, now)
-        return wanted
+        return wanted or (self._tools is not None and self._tools.wants_frame)
 
     def receive_frame(self, frame: Frame) -> None:
         with self._feeding as now:
@@ -304,6 +340,8 @@ class Session:
                 frame = replace(frame, at=frame.at + self._inserted)
             self._trace.frame(frame, now)
             self._conversation.receive_frame(frame, now)
+            if self._tools is not None:
+                self._tools.note_frame()
 
     def pull_audio(self) -> Pcm:
         block = _SILENCE
@@ -451,13 +489,18 @@ class Session:
                     # One at a time: the next silence is longer, and its verdict the better one.
                     if self._judge is not None and (self._judging is None or self._judging.done()):
                         self._judging = self._tasks.create_task(self._have_judged(self._judge, action))
+                case RunTool():
+                    if self._tools is not None:
+                        self._tools.start(action, self._tasks)
                 case WantVideo(fps):
-                    self._peer.want_video(fps)
-                    self._send(ev.CameraWanted(fps))
+                    self._fps = fps
+                    self.want_video(None)
                 case HangUp(reason):
                     self.hang_up(reason)
                 case Notify(event):
                     self._send(event)
+                    if self._tools is not None:
+                        self._tools.receive_event(event)
                     if self._keeping is not None and isinstance(event, _KEPT):
                         self._keeping.note_change()
                 case Mark():

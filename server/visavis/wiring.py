@@ -23,6 +23,7 @@ from .rtc import Media
 from .serving import run_server, say_when_ready
 from .session import Session
 from .smart_turn import SmartTurn, find_smart_turn
+from .tools.toolbox import opened_toolbox
 from .trace import CallTrace
 from .vad import SileroPool
 from .watch import watching
@@ -75,6 +76,7 @@ async def making_calls(config: Config, engine: Engine, lines: Callable[[], Lines
     async with (
         watching(config.telemetry) as watch,
         Media(config.rtc, config.conversation.camera) as media,
+        opened_toolbox(config.tools) as toolbox,
     ):
 
         def open_call(
@@ -94,6 +96,7 @@ async def making_calls(config: Config, engine: Engine, lines: Callable[[], Lines
                 kept=kept,
                 wire=wire,
                 max_message=None if carrier is None else config.server.max_socket_message,
+                toolbox=toolbox,
             )
 
         yield open_call
