@@ -256,17 +256,16 @@ def test_types_that_no_schema_can_say_are_refused_at_the_start(function: Callabl
 async def test_what_blocks_runs_in_a_thread_and_may_raise_or_hang() -> None:
     go = threading.Event()
     source = PythonTools([read_function("wait", lambda: go.wait(20)), read_function("fail", _fail)])
-    box = Toolbox(ToolsConfig(allow=("*",), timeout_s=0.05), [source])
-    call = Call()
-    told = await asyncio.gather(
-        *(box.run(ToolCall("c", "wait", "{}"), "x", call) for _ in range(MAX_THREADS))
-    )
+    hasty = Toolbox(ToolsConfig(allow=("*",), timeout_s=0.05), [source])
+    call, wait = Call(), ToolCall("c", "wait", "{}")
+    told = await asyncio.gather(*(hasty.run(wait, "x", call) for _ in range(MAX_THREADS)))
     assert set(told) == {"wait gave nothing within 0.05 s."}
-    assert "Too many" in await box.run(ToolCall("c", "fail", "{}"), "x", call)
+    box, fail = Toolbox(ALL, [source]), ToolCall("c", "fail", "{}")
+    assert "Too many" in await box.run(fail, "x", call)
     go.set()
     async with asyncio.timeout(20):
-        while "Too many" in (said := await box.run(ToolCall("c", "fail", "{}"), "x", call)):  # noqa: ASYNC110
-            await asyncio.sleep(0)  # until the threads have told that they have ended
+        while "Too many" in (said := await box.run(fail, "x", call)):  # noqa: ASYNC110 - told by threads
+            await asyncio.sleep(0)
     assert said == "fail failed (ZeroDivisionError)."
 
 
