@@ -1,5 +1,6 @@
 /** One call: a peer connection, its signalling over HTTP and its event channel. */
 
+import { askIceServers, Trickle } from "./ice.js";
 import { Pictures } from "./pictures.js";
 
 /** @typedef {{type: string, [field: string]: any}} WireEvent */
@@ -66,7 +67,8 @@ export class Call extends EventTarget {
   /** By which another call can go on from this one; null if the server knows no such thing. @type {string | null} */
   token = null;
 
-  #peer = new RTCPeerConnection({ iceServers: [], bundlePolicy: "max-bundle" });
+  #peer = new RTCPeerConnection({ bundlePolicy: "max-bundle" });
+  #trickle = new Trickle(this.#peer);
   #channel = this.#peer.createDataChannel(CHANNEL);
   /** @type {"new" | "opening" | "open" | "closed"} */
   #state = "new";
@@ -134,6 +136,8 @@ export class Call extends EventTarget {
   async open() {
     this.#state = "opening";
     try {
+      const iceServers = await askIceServers(this.#headers());
+      this.#peer.setConfiguration({ iceServers, bundlePolicy: "max-bundle" });
       await this.#peer.setLocalDescription();
       await this.#gathered();
       await this.#peer.setRemoteDescription({ type: "answer", sdp: await this.#post() });
@@ -222,6 +226,7 @@ export class Call extends EventTarget {
   /** Post the offer; returns the answer. */
   async #post() {
     const form = new FormData();
+    this.#trickle.begin();
     form.set("sdp", this.#peer.localDescription?.sdp ?? "");
     form.set("session", JSON.stringify(this.#settings));
     let response, text;
@@ -242,6 +247,8 @@ export class Call extends EventTarget {
     if (location) {
       this.#resource = new URL(location, response.url);
       this.id = decodeURIComponent(this.#resource.pathname.split("/").pop() ?? "");
+      const tag = response.headers.get("ETag");
+      if (tag) this.#trickle.to(this.#resource, tag, () => this.#headers());
     }
     if (this.#isClosed) {
       this.#release();
