@@ -37,7 +37,8 @@ PATIENCE_S = 60.0
 class Service:
     """A running `visavis serve --workers 2`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        """`settings` as in the environment."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -49,7 +50,7 @@ class Service:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "visavis", "--config", str(self._settings), "serve", "--workers", "2"],
-                env={**os.environ, "HOST": "127.0.0.1", "PORT": str(self.port)},
+                env={**os.environ, "HOST": "127.0.0.1", "PORT": str(self.port), **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

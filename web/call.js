@@ -1,6 +1,7 @@
 /** One call: a peer connection, its signalling over HTTP and its event channel. */
 
 import { askIceServers, Trickle } from "./ice.js";
+import { onNetworkChange } from "./network.js";
 import { Pictures } from "./pictures.js";
 
 /** @typedef {{type: string, [field: string]: any}} WireEvent */
@@ -13,12 +14,18 @@ const TOKEN = "Visavis-Session-Token";
 /** Host candidates come at once; a resolver or interface that dawdles does not hold up the call. */
 const GATHER_MS = 250;
 const ANSWER_MS = 20_000;
+/** Who comes back does not wait so long for one answer: what was sent into a dead network is soon sent anew. */
+const ANSWER_AGAIN_MS = 4_000;
 const CONNECT_MS = 12_000;
-/** No packet for so long, and the server is asked whether it still lives. */
-const QUIET_MS = 2_000;
-/** ICE tells "disconnected" about five seconds after the last answer; the network gets this much more to recover. */
-const UNSTEADY_MS = 5_000;
-const WATCH_MS = 500;
+/** No packet for so long, when one comes every 20 ms, and the server is asked whether it still has the call, */
+const QUIET_MS = 800;
+/** which may take it so long, and is not asked more often. */
+const ASK_MS = 2_000;
+/** No packet for so long after the network has changed, and the call is lost. */
+const CHANGED_MS = 700;
+/** ICE tells "disconnected" only after seconds without an answer; the network gets this much more to recover. */
+const UNSTEADY_MS = 1_500;
+const WATCH_MS = 250;
 /** What a server, or a balancer before it, says of a call that it has no more: unknown, lost, or nobody there to ask. */
 const GONE = [404, 410, 502, 503, 504];
 /** The server looks at two pictures a second of the camera, and at no more than one of a screen. */
@@ -90,6 +97,9 @@ export class Call extends EventTarget {
   #watch = 0;
   #unsteadySince = 0;
   #packet = { timestamp: -1, at: 0 };
+  /** When the network changed, if nothing has come since. */
+  #changedAt = 0;
+  #closed = new AbortController();
   #asking = false;
   #askedAt = 0;
 
@@ -116,6 +126,7 @@ export class Call extends EventTarget {
     this.#peer.addEventListener("connectionstatechange", () => this.#connectionChanged());
     this.#channel.addEventListener("message", ({ data }) => this.#receive(data));
     this.#channel.addEventListener("close", () => this.#lose());
+    onNetworkChange(() => (this.#changedAt = performance.now()), this.#closed.signal);
   }
 
   get isOpen() {
@@ -187,6 +198,11 @@ export class Call extends EventTarget {
     this.#release();
   }
 
+  /** End the call here alone: with its token another one goes on from it. */
+  leave() {
+    this.#close();
+  }
+
   get #isClosed() {
     return this.#state === "closed";
   }
@@ -194,6 +210,7 @@ export class Call extends EventTarget {
   #close() {
     if (this.#isClosed) return;
     this.#state = "closed";
+    this.#closed.abort();
     window.clearInterval(this.#watch);
     this.#fail(new HungUp("hung up"));
     this.#channel.close();
@@ -235,7 +252,7 @@ export class Call extends EventTarget {
         method: "POST",
         headers: this.#former ? { ...this.#headers(), [TOKEN]: this.#former } : this.#headers(),
         body: form,
-        signal: AbortSignal.timeout(ANSWER_MS),
+        signal: AbortSignal.timeout(this.#former ? ANSWER_AGAIN_MS : ANSWER_MS),
       });
       text = await response.text();
     } catch (error) {
@@ -308,8 +325,12 @@ export class Call extends EventTarget {
   #check() {
     const now = performance.now();
     const timestamp = this.#audio.receiver.getSynchronizationSources()[0]?.rtpTimestamp ?? -1;
-    if (timestamp !== this.#packet.timestamp) this.#packet = { timestamp, at: now };
+    if (timestamp !== this.#packet.timestamp) {
+      this.#packet = { timestamp, at: now };
+      this.#changedAt = 0;
+    }
     if (this.#unsteadySince && now - this.#unsteadySince > UNSTEADY_MS) this.#lose();
+    else if (this.#changedAt && now - this.#changedAt > CHANGED_MS) this.#lose();
     else if (this.#unsteadySince || now - this.#packet.at > QUIET_MS) this.#askServer(now);
   }
 
@@ -319,17 +340,18 @@ export class Call extends EventTarget {
    * @param {number} now
    */
   async #askServer(now) {
-    if (this.#asking || now - this.#askedAt < QUIET_MS) return;
+    if (this.#asking || now - this.#askedAt < ASK_MS) return;
     this.#asking = true;
     try {
       const { status } = await fetch(this.#resource ?? CALLS, {
         headers: this.#headers(),
         cache: "no-store",
-        signal: AbortSignal.timeout(QUIET_MS),
+        signal: AbortSignal.timeout(ASK_MS),
       });
       if (GONE.includes(status)) this.#lose();
     } catch {
-      this.#lose();
+      // Unless only this was lost.
+      if (performance.now() - this.#packet.at > QUIET_MS) this.#lose();
     } finally {
       this.#asking = false;
       this.#askedAt = performance.now();

@@ -34,6 +34,8 @@ export class Captions {
   #deleted = new Set();
   /** What the caller said first and goes on from: it stays in sight until the joined turn takes its place. @type {Line | null} */
   #leaving = null;
+  /** Places of items whose words are to be told. @type {Map<string, HTMLLIElement>} */
+  #awaited = new Map();
 
   /** @param {HTMLOListElement} list */
   constructor(list) {
@@ -42,7 +44,8 @@ export class Captions {
 
   /** Copies of all captions, oldest first. */
   get all() {
-    return [...this.#lines.values()].map(({ caption }) => ({ ...caption }));
+    const lines = [...this.#lines.values()].sort((one, other) => (precedes(one.row, other.row) ? -1 : 1));
+    return lines.map(({ caption }) => ({ ...caption }));
   }
 
   get isEmpty() {
@@ -69,7 +72,28 @@ export class Captions {
     this.#lines.clear();
     this.#deleted.clear();
     this.#leaving = null;
+    this.#awaited.clear();
     this.#list.replaceChildren();
+  }
+
+  /**
+   * Another call goes on with these items: keep a place for those that are not shown, and see what was heard of the last
+   * answer. Returns the ids of the items to be retrieved.
+   * @param {string[]} ids oldest first
+   */
+  goOn(ids) {
+    const unknown = ids.filter((id) => !this.#lines.has(id));
+    for (const id of unknown) {
+      const place = make("li", { hidden: "" });
+      this.#awaited.set(id, place);
+      this.#list.append(place);
+    }
+    const answer = [...this.#lines.values()].findLast(({ caption }) => caption.role === "assistant");
+    if (!answer) return unknown;
+    const { id } = answer.caption;
+    if (ids.includes(id)) return [...unknown, id];
+    this.#cut(id, "");
+    return unknown;
   }
 
   /** No text will follow any more: the call is over. */
@@ -121,12 +145,23 @@ export class Captions {
         if (event.transcript !== undefined) this.#cut(event.item_id, event.transcript);
         break;
       case "conversation.item.retrieved":
-        this.#cut(event.item.id, textOf(event.item));
+        if (this.#awaited.has(event.item.id)) this.#fill(event.item);
+        else this.#cut(event.item.id, textOf(event.item));
         break;
       case "conversation.item.deleted":
         this.#delete(event.item_id);
         break;
     }
+  }
+
+  /** @param {any} item as on the wire, whose place is kept */
+  #fill(item) {
+    const place = this.#awaited.get(item.id);
+    this.#awaited.delete(item.id);
+    this.#receiveItem(item);
+    const line = this.#lines.get(item.id);
+    if (line) place?.replaceWith(line.row);
+    else place?.remove();
   }
 
   /** @param {string} id */
@@ -253,6 +288,14 @@ function sameWords(text, heard) {
   const words = [...text.matchAll(/\S+/g)];
   const last = words[Math.min(count, words.length) - 1];
   return last ? last.index + last[0].length : 0;
+}
+
+/**
+ * @param {Node} one
+ * @param {Node} other
+ */
+function precedes(one, other) {
+  return (one.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING) > 0;
 }
 
 /** @param {Caption} caption */

@@ -1,14 +1,17 @@
 /** Trying until a call stands: what each failure means, how long to wait, when to stop. */
 
 import { CallRefused, HungUp, NoMediaPath, ServerUnreachable } from "./call.js";
+import { onNetworkChange } from "./network.js";
 import { explainRefusal, NO_MEDIA_PATH } from "./problems.js";
 
 /** @typedef {import("./call.js").Call} Call */
 /** @typedef {import("./notices.js").Notices} Notices */
 /** @typedef {import("./problems.js").Explanation} Explanation */
 
-/** Waits before each new attempt, the last one for ever. */
-const BACKOFF_S = [1, 2, 4, 8, 15];
+/** Waits before each new attempt, the last one for ever; after a loss the first is made at once. */
+const BACKOFF_S = [0.5, 1, 2, 4, 8, 15];
+/** Each takes up to so much longer: those who were lost together do not all come back together. */
+const SPREAD = 0.5;
 /** How long a full server is left alone when it does not say. */
 const BUSY_S = 10;
 /** Calls without a media path after a loss, before we stop and say why. */
@@ -51,7 +54,6 @@ export class Dialer {
    * @param {boolean} again after a call was lost, which is waited for longer
    */
   async dial(signal, again) {
-    if (again) await this.#countDown({ title: "Connection lost", advice: "A new call is made by itself." }, BACKOFF_S[0], signal);
     let withoutPath = 0;
     for (let attempt = 0; ; attempt += 1) {
       try {
@@ -76,7 +78,7 @@ export class Dialer {
    * @param {AbortSignal} signal
    */
   async #prepareNext(error, attempt, signal) {
-    const backoff = BACKOFF_S[Math.min(attempt, BACKOFF_S.length - 1)];
+    const backoff = BACKOFF_S[Math.min(attempt, BACKOFF_S.length - 1)] * (1 + SPREAD * Math.random());
     if (error instanceof NoMediaPath) return this.#countDown(NO_MEDIA_PATH, backoff, signal);
     if (error instanceof ServerUnreachable) {
       const advice = "Is it running, and is this device online?";
@@ -113,7 +115,7 @@ export class Dialer {
         else this.#notices.update(NOTICE, words());
       }, 250);
       signal.addEventListener("abort", now, { signal: done.signal });
-      window.addEventListener("online", now, { signal: done.signal });
+      onNetworkChange(now, done.signal);
       if (signal.aborted) now();
     });
     done.abort();

@@ -9,11 +9,12 @@ import { byId } from "./dom.js";
 import { Face, FOLLOWED } from "./face.js";
 import { Floor } from "./floor.js";
 import { Notices } from "./notices.js";
-import { explainDevice, LONGEST_CALL, NO_WEBRTC, SOUND_BLOCKED, SPEAKER_FAILED } from "./problems.js";
+import { explainDevice, LONGEST_CALL, LONGEST_SILENCE, NO_WEBRTC, SOUND_BLOCKED, SPEAKER_FAILED } from "./problems.js";
 import { SharedScreen } from "./screen.js";
 import { SoundMeter } from "./sound.js";
 import { Status } from "./status.js";
 import { Timings } from "./timings.js";
+import { leaveToken, takeToken } from "./token.js";
 import { choiceOf, sessionOf } from "./turns.js";
 import { Voice } from "./voice.js";
 import { ScreenLight } from "./wake.js";
@@ -35,6 +36,8 @@ const METER_MS = 20;
 const ERROR_MS = 8_000;
 /** Captions that a new call is reminded of after a loss. */
 const REMINDED = 20;
+/** Whether a server, any of those behind this address, takes calls. */
+const READY = "/readyz";
 const EVENTS_KEPT = 200;
 /** Key of a notice about microphone and camera together; one about either has that name. */
 const BOTH = "devices";
@@ -61,8 +64,10 @@ class CallPage {
   #token = null;
   /** Whether the server remembers what was said in the call before: unknown, asked, or it has said so. */
   #memory = /** @type {"unknown" | "asked" | "resumed"} */ ("unknown");
-  /** The server has said that this call has reached its end. */
-  #callEnding = false;
+  /** Why the server has said that this call is at its end. @type {import("./problems.js").Explanation | null} */
+  #callEnding = null;
+  /** The server goes away, and another one may take the call. */
+  #moving = false;
   /** The caller tells when a turn begins and ends; between turns the microphone is muted. */
   #pressToTalk = false;
   #floor = new Floor();
@@ -86,7 +91,7 @@ class CallPage {
 
   constructor() {
     const controls = this.#controls;
-    controls.addEventListener("start", () => this.#start());
+    controls.addEventListener("start", () => this.#start(null));
     controls.addEventListener("hangup", () => this.#hangUp());
     controls.addEventListener("mute", () => this.#toggleMute());
     controls.addEventListener("camera", () => this.#toggleCamera());
@@ -105,8 +110,9 @@ class CallPage {
     this.#devices.addEventListener("changed", (event) => this.#deviceChanged(detailOf(event)));
     this.#devices.addEventListener("problem", (event) => this.#deviceFailed(detailOf(event)));
     navigator.mediaDevices?.addEventListener?.("devicechange", () => this.#showDevices());
-    // The page may be kept and come back, but no call outlives it.
-    window.addEventListener("pagehide", () => this.#hangUp());
+    // No call outlives its page; but the page may be loaded again, or be kept and come back.
+    window.addEventListener("pagehide", () => this.#leave());
+    window.addEventListener("pageshow", ({ persisted }) => persisted && this.#comeBack());
     void this.#showDevices();
     this.#show();
     if (!("RTCPeerConnection" in window)) {
@@ -116,6 +122,7 @@ class CallPage {
     }
     const reason = obstacle();
     if (reason) this.#deviceFailed({ devices: ["microphone", "camera"], reason });
+    this.#comeBack();
   }
 
   /** What there is to see, for tests and the curious. */
@@ -137,9 +144,11 @@ class CallPage {
 
   // One session: from Start to Hang up, over as many calls as it takes.
 
-  async #start() {
+  /** @param {string | null} token of a call that this session goes on from */
+  async #start(token) {
     if (this.#inSession) return;
     this.#session = new AbortController();
+    this.#token = token;
     const { signal } = this.#session;
     this.#setPhase("connecting");
     this.#notices.clear();
@@ -151,7 +160,23 @@ class CallPage {
     await this.#openDevices(this.#controls.cameraWanted ? ["microphone", "camera"] : ["microphone"]);
     if (signal.aborted) return;
     this.#meterTimer = window.setInterval(() => this.#measure(), METER_MS);
-    await this.#connect(false);
+    await this.#connect(token !== null);
+  }
+
+  /** The page goes away: if it is only loaded anew, the call goes on there. */
+  #leave() {
+    const token = this.#call?.token ?? this.#token;
+    if (this.#inSession && token) {
+      leaveToken(token);
+      this.#call?.leave();
+    }
+    this.#hangUp();
+  }
+
+  /** Go on from the call that this page was in before it was loaded. */
+  #comeBack() {
+    const token = takeToken();
+    if (token) void this.#start(token);
   }
 
   /** @param {boolean} again after a call was lost */
@@ -175,7 +200,8 @@ class CallPage {
     this.#call = call;
     this.#memory = "unknown";
     this.#floor = new Floor();
-    this.#callEnding = false;
+    this.#callEnding = null;
+    this.#moving = false;
     this.#unsteady = false;
     call.addEventListener("event", (event) => this.#receive(detailOf(event)));
     call.addEventListener("stream", (event) => {
@@ -223,10 +249,29 @@ class CallPage {
     this.#call = null;
     this.#captions.finish();
     if (this.#callEnding) {
-      this.#fail(LONGEST_CALL);
+      this.#fail(this.#callEnding);
       return;
     }
     this.#captions.note("Connection lost");
+    this.#setPhase("connecting");
+    void this.#connect(true);
+  }
+
+  /** The server goes away: go on at another one, while nobody speaks, if there is one; if not, here to the end. */
+  async #move() {
+    const call = this.#call;
+    if (!this.#moving || !call?.token || this.#floor.state !== "listening") return;
+    this.#moving = false;
+    const ready = await fetch(READY, { cache: "no-store" }).then(({ ok }) => ok, () => false);
+    if (call !== this.#call) return;
+    if (!ready || this.#floor.state !== "listening") {
+      this.#moving = true;
+      return;
+    }
+    call.leave();
+    this.#token = call.token;
+    this.#call = null;
+    this.#setPhase("connecting");
     void this.#connect(true);
   }
 
@@ -296,12 +341,15 @@ class CallPage {
         break;
       case "visavis.resumed":
         this.#memory = "resumed";
+        for (const id of this.#captions.goOn(event.item_ids).slice(-REMINDED)) {
+          this.#call?.send({ type: "conversation.item.retrieve", item_id: id });
+        }
         break;
       case "output_audio_buffer.cleared":
         window.clearTimeout(this.#interruption);
         this.#interruption = window.setTimeout(() => {
           this.#floor.moveOn();
-          this.#show();
+          this.#floorChanged();
         }, INTERRUPTED_MS);
         break;
       case "input_audio_buffer.speech_stopped":
@@ -318,13 +366,19 @@ class CallPage {
         }
         break;
       case "visavis.call_ending":
-        this.#callEnding = event.seconds === 0;
+        if (event.seconds === 0) this.#callEnding = event.code === "idle" ? LONGEST_SILENCE : LONGEST_CALL;
+        this.#moving = event.code === "shutting_down";
         if (event.seconds > 0) this.#captions.note(`${event.reason} ${event.seconds} s are left.`);
         break;
       case "error":
         this.#showError(event.error);
         break;
     }
+    this.#floorChanged();
+  }
+
+  #floorChanged() {
+    void this.#move();
     this.#show();
   }
 
@@ -333,7 +387,7 @@ class CallPage {
     window.clearTimeout(this.#patience);
     this.#patience = window.setTimeout(() => {
       this.#floor.giveUp();
-      this.#show();
+      this.#floorChanged();
     }, PATIENCE_MS);
   }
 

@@ -88,6 +88,9 @@ export const SPEAKER_FAILED = { title: "This speaker cannot be used", advice: "C
 /** @type {Explanation} */
 export const LONGEST_CALL = { title: "The call has reached its greatest length", advice: "Start a new one to go on." };
 
+/** @type {Explanation} */
+export const LONGEST_SILENCE = { title: "The call has ended", advice: "Nobody said anything for a long time. Start a new one to go on." };
+
 /** @param {string} text */
 function sentence(text) {
   return /[.!?]$/.test(text) ? text : `${text}.`;

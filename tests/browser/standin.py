@@ -66,6 +66,9 @@ class StandIn:
         self.call_status = 200
         "What is said of a call to who asks for it."
         self.looked_up: list[str] = []
+        self.ready = False
+        "Whether another server would take calls."
+        self.asked_ready = 0
         self._peers: dict[str, RTCPeerConnection] = {}
         self._channel: RTCDataChannel | None = None
         self._news = asyncio.Event()
@@ -98,6 +101,7 @@ class StandIn:
         app = web.Application()
         app.router.add_post("/v1/realtime/calls", self._call)
         app.router.add_get("/v1/realtime/calls/{id}", self._look)
+        app.router.add_get("/readyz", self._tell_ready)
         app.router.add_delete("/v1/realtime/calls/{id}", self._hang_up)
         app.add_routes(Page(web_root()).routes())
         return app
@@ -142,6 +146,11 @@ class StandIn:
         self.looked_up.append(request.match_info["id"])
         self._news.set()
         return web.Response(status=self.call_status)
+
+    async def _tell_ready(self, request: web.Request) -> web.Response:
+        self.asked_ready += 1
+        self._news.set()
+        return web.Response(status=200 if self.ready else 503)
 
     async def _hang_up(self, request: web.Request) -> web.Response:
         call_id = request.match_info["id"]

@@ -172,8 +172,7 @@ async def test_a_lost_call_is_replaced_and_the_new_one_told_what_was_said(page: 
     await page.wait_for("visavis.captions.at(-1)?.heard")
 
     await server.drop()
-    await page.wait_for("visavis.notices.includes('Connection lost')")
-    await page.wait_for("visavis.phase === 'live'")
+    await page.wait_for("visavis.callId === 'rtc_2' && visavis.phase === 'live'")
     # By the answer to this it is known that the server says nothing of the call before.
     await received(server, "session.update")
     assert "conversation.item.create" not in [event["type"] for event in server.received]
@@ -193,8 +192,7 @@ async def test_a_lost_call_is_gone_on_from_at_a_server_that_remembers_it(page: P
 
     for number in (1, 2):
         await server.drop()
-        await page.wait_for("visavis.notices.includes('Connection lost')")
-        await page.wait_for("visavis.phase === 'live'")
+        await page.wait_for(f"visavis.callId === 'rtc_{number + 1}' && visavis.phase === 'live'")
         assert server.posted[-1]["former"] == f"token of rtc_{number}"
         server.send({"type": "visavis.resumed", "item_ids": ["item_1", "item_2"]})
         server.send({"type": "session.updated", "session": {"type": "realtime"}})
@@ -233,7 +231,85 @@ async def test_a_silent_server_is_asked_whether_it_still_has_the_call(
     await server.until(lambda: server.looked_up == ["rtc_1"] * 2)
     assert await page.evaluate("visavis.phase") == "live"
     server.call_status = status
-    await page.wait_for("visavis.notices.includes('Connection lost')")
+    await page.wait_for("visavis.callId === 'rtc_2' && visavis.phase === 'live'")
+    assert "Connection lost" in await text_of(page, "#captions")
+
+
+async def test_a_path_that_is_silent_after_the_network_changed_is_given_up(
+    page: Page, served: Served
+) -> None:
+    """The server has the call, but what it sends goes where this device no longer is."""
+    server = served.server
+    await start(page, served.url)
+    await page.evaluate("dispatchEvent(new Event('online'))")
+    server.fall_silent()
+    await server.until(lambda: server.looked_up == ["rtc_1"])
+    assert await page.evaluate("visavis.callId") == "rtc_1"
+    await page.evaluate("dispatchEvent(new Event('online'))")
+    await page.wait_for("visavis.callId === 'rtc_2' && visavis.phase === 'live'")
+
+
+async def test_a_server_that_goes_away_is_left_for_one_that_is_ready(page: Page, served: Served) -> None:
+    server = served.server
+    server.remembers = True
+    leaving = {"type": "visavis.call_ending", "reason": "It goes.", "seconds": 60, "code": "shutting_down"}
+    await start(page, served.url)
+    server.send(*QUESTION[:3], leaving)
+    await page.wait_for("visavis.events.at(-1).type === 'visavis.call_ending'")
+    server.ready = True
+    server.send(*REPLY, *STOPPED)
+    # Not while an answer is awaited or heard, but then at once.
+    await page.wait_for("visavis.callId === 'rtc_2' && visavis.phase === 'live'")
+    assert "output_audio_buffer.cleared" in await page.evaluate("visavis.events.map(({type}) => type)")
+    assert server.posted[-1]["former"] == "token of rtc_1"
+    assert server.deleted == []
+    assert await page.evaluate("visavis.notices") == []
+
+
+async def test_without_another_server_one_stays_until_the_end(page: Page, served: Served) -> None:
+    server = served.server
+    server.remembers = True
+    await start(page, served.url)
+    server.send({"type": "visavis.call_ending", "reason": "It goes.", "seconds": 60, "code": "shutting_down"})
+    await server.until(lambda: server.asked_ready == 1)
+    await page.wait_for("document.querySelector('#captions').innerText.includes('It goes. 60 s are left.')")
+    assert await page.evaluate("visavis.callId") == "rtc_1"
+    await server.drop()
+    await page.wait_for("visavis.callId === 'rtc_2' && visavis.phase === 'live'")
+
+
+async def test_a_page_that_is_loaded_again_goes_on_with_the_call(page: Page, served: Served) -> None:
+    server = served.server
+    server.remembers = True
+    await start(page, served.url)
+    await page.go(served.url)
+    await connected(page)
+    assert [posted["former"] for posted in server.posted] == [None, "token of rtc_1"]
+    assert server.deleted == []
+    server.send({"type": "visavis.resumed", "item_ids": ["item_1", "item_2", "item_3"]})
+    asked = await received(server, *["conversation.item.retrieve"] * 3)
+    assert [event["item_id"] for event in asked] == ["item_1", "item_2", "item_3"]
+    # Whatever comes meanwhile stands after what was said before.
+    server.send({**QUESTION[2], "item": {**QUESTION[2]["item"], "id": "item_4"}})
+    for item_id, role, text in (("item_3", "user", "And?"), ("item_2", "assistant", HEARD)):
+        content = [{"type": "output_audio" if role == "assistant" else "input_audio", "transcript": text}]
+        item = {"id": item_id, "type": "message", "role": role, "content": content}
+        server.send({"type": "conversation.item.retrieved", "item": item})
+    call = {"id": "item_1", "type": "function_call", "name": "look", "arguments": "{}"}
+    server.send({"type": "conversation.item.retrieved", "item": call})
+    await page.wait_for("visavis.captions.length === 3 && visavis.captions.every(({id}) => id !== 'item_1')")
+    rows = await text_of(page, "#captions")
+    assert rows.index(HEARD) < rows.index("And?") < rows.index("being recognised")
+
+    # Who hangs up does not come back, nor who stays away for long.
+    await page.click("#hangup")
+    await page.go(served.url)
+    assert await page.evaluate("visavis.phase") == "idle"
+    await page.evaluate(
+        "sessionStorage.setItem('visavis.call', JSON.stringify({token: 'x', at: Date.now() - 61_000}))"
+    )
+    await page.go(served.url)
+    assert await page.evaluate("[visavis.phase, sessionStorage.getItem('visavis.call')]") == ["idle", None]
 
 
 async def test_a_dead_server_is_named_and_found_again(page: Page) -> None:
@@ -258,7 +334,9 @@ async def test_an_answer_without_media_is_blamed_on_the_network(page: Page, serv
 
 async def test_the_greatest_length_of_a_call_ends_it_for_good(page: Page, served: Served) -> None:
     await start(page, served.url)
-    served.server.send({"type": "visavis.call_ending", "reason": "It has been long.", "seconds": 0})
+    served.server.send(
+        {"type": "visavis.call_ending", "reason": "It has been long.", "seconds": 0, "code": "too_long"}
+    )
     await page.wait_for("visavis.events.at(-1)?.type === 'visavis.call_ending'")
     await served.server.drop()
     await page.wait_for("visavis.phase === 'ended'")
