@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sim import UNHURRIED, Reply, Sim, calling
 from visavis import events as ev
 from visavis.actions import CancelResponse, RunTool, SendAhead
+from visavis.audio import RATE
 from visavis.config import (
     ConversationConfig,
     FunctionsConfig,
@@ -20,7 +21,7 @@ from visavis.config import (
 from visavis.conversation import Floor
 from visavis.engine import AUTO, CallPart, Message, ResultPart, Tool, ToolCall, ToolChoice
 from visavis.errors import ClientEventError
-from visavis.history import CallContent, Item, ResultContent
+from visavis.history import CallContent, FramesContent, Item, ResultContent, TextContent
 
 WEATHER = Tool("weather", "What the weather is.", '{"type":"object"}')
 CLIENT = replace(UNHURRIED, session=SessionConfig(tools=(WEATHER,)))
@@ -259,6 +260,24 @@ def test_an_own_function_is_run_and_what_it_gives_is_answered_by_itself():
     ]
     assert len(sim.conversation.history.items) == 3
     assert not sim.events(ev.CallArguments)  # nobody else is to run it
+
+
+def test_what_is_seen_goes_with_a_result_as_the_last_message():
+    result = ev.CreateResult("call_look", "The picture follows.", seen="(Now.)")
+    sim = Sim(
+        speech=ASKED,
+        replies=[calling("look"), Reply("A cup.")],
+        gives={"look": (60.0, "too late")},
+        client=[(6.0, result)],
+        camera_fps=2.0,
+    ).run(12)
+    *_, call, given, seen = shape(sim.requests()[1].messages)
+    assert (call, given) == (("assistant", "CallPart"), ("tool", "ResultPart"))
+    assert seen == ("user", "FramesPart", "TextPart")
+    words, frames = sim.conversation.history.items[2].content
+    assert words == TextContent("(Now.)")
+    assert isinstance(frames, FramesContent)
+    assert 4.9 * RATE < frames.frames[-1].at <= 6.0 * RATE
 
 
 def test_what_is_being_said_is_said_to_its_end_before_the_result_is_answered():

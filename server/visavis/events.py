@@ -62,6 +62,8 @@ class CreateResult:
     output: str
     item_id: str | None = None
     previous_item_id: str | None = None
+    seen: str = ""
+    "Of the server's own: words beside what is seen now, which follows as a message of the user's."
 
 
 @dataclass(frozen=True, slots=True)

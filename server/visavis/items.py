@@ -106,6 +106,8 @@ class Items:
 
     def _create_result(self, event: ev.CreateResult, now: float) -> None:
         if self._speaker.receive_result(event.call_id, event.output, now):
+            if event.seen:
+                self._show(event.seen)
             return
         if self._history.find_call(event.call_id) is None:
             raise ClientEventError(
@@ -120,6 +122,13 @@ class Items:
         item_id = self._place(event)
         self._speaker.drop_draft(now)
         previous = self._history.append_result(item_id, event.call_id, event.output, event.previous_item_id)
+        self._outbox.notify_item(self._history.item(item_id), previous)
+
+    def _show(self, words: str) -> None:
+        """Put what is seen now into the history: engines take pictures from nobody but the user."""
+        item_id = self._history.new_item_id()
+        item = Item(item_id, "user", (TextContent(words),))
+        previous = self._history.append_message(item, self._listener.look())
         self._outbox.notify_item(self._history.item(item_id), previous)
 
     def _place(self, event: ev.CreateItem | ev.CreateCall | ev.CreateResult) -> str:

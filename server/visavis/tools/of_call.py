@@ -19,7 +19,7 @@ LOOK_S = 3.0
 "After which there is no picture: a sender that was told to send few may take a second or two."
 
 _SEEN = "(This is what you see now.)"
-"Beside the picture, as the user's words: engines take pictures from nobody else."
+"Beside the picture; words that make the embedded engine look at it."
 
 
 class Host(Protocol):
@@ -40,7 +40,7 @@ class Host(Protocol):
 
 
 class CallTools:
-    """Owns what runs. It is the `Context` of the functions of its call."""
+    """Owns what runs."""
 
     def __init__(self, toolbox: Toolbox, host: Host) -> None:
         self._toolbox = toolbox
@@ -81,9 +81,8 @@ class CallTools:
         if self._farewell.receive(event):
             self._host.hang_up("the assistant ended the call")
 
-    # What functions may do.
-
     async def look(self) -> bool:
+        """Wait for a fresh picture; False if none comes."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.add(waiting)
         self._host.want_video(LOOK_FPS)
@@ -96,16 +95,35 @@ class CallTools:
             self._looking.discard(waiting)
             if not self._looking:
                 self._host.want_video(None)
-        self._host.obey(ev.CreateItem("user", _SEEN))
         return True
 
     def end_when_heard(self) -> None:
         self._farewell.ask()
 
     async def _run(self, action: RunTool) -> None:
-        call = ToolCall(action.call_id, action.name, action.arguments)
-        output = await self._toolbox.run(call, self.call_id, self)
+        call, run = ToolCall(action.call_id, action.name, action.arguments), _Run(self)
+        output = await self._toolbox.run(call, self.call_id, run)
         try:
-            self._host.obey(ev.CreateResult(action.call_id, output))
+            self._host.obey(ev.CreateResult(action.call_id, output, seen=_SEEN if run.seen else ""))
         except ClientEventError as error:
             logger.warning("%s: the result of %s is of no use: %s", self.call_id, action.name, error)
+
+
+class _Run:
+    """The `Context` of one function that is run."""
+
+    def __init__(self, tools: CallTools) -> None:
+        self.seen = False
+        "A picture goes with the result."
+        self._tools = tools
+
+    @property
+    def call_id(self) -> str:
+        return self._tools.call_id
+
+    async def look(self) -> bool:
+        self.seen = await self._tools.look()
+        return self.seen
+
+    def end_when_heard(self) -> None:
+        self._tools.end_when_heard()
