@@ -50,6 +50,9 @@ def build_parser() -> argparse.ArgumentParser:
     call.add_argument("--video", type=Path, metavar="FILE", help="a clip or a picture for the camera")
     call.add_argument("--turns", type=_count, metavar="N", help="turns in all, the questions in rotation")
     call.add_argument("--save", type=Path, metavar="WAV", help="write what was heard")
+    call.add_argument(
+        "--no-resume", action="store_true", help="end when the call is lost, instead of going on in another"
+    )
     call.add_argument("--json", type=Path, metavar="FILE", help="write what happened")
 
     doctor = commands.add_parser("doctor", help="check this machine, or an engine, and say what to fix")
@@ -114,7 +117,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _call(arguments: argparse.Namespace) -> int:
-    from .caller import call
+    from .caller import RECONNECTS, call
 
     return _run(
         call(
@@ -125,6 +128,7 @@ def _call(arguments: argparse.Namespace) -> int:
             turns=arguments.turns,
             save=arguments.save,
             report=arguments.json,
+            reconnects=0 if arguments.no_resume else RECONNECTS,
         )
     )
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from .audio import BLOCK, EMPTY, RATE, Pcm, decode_wav, encode_wav, level_dbfs, resample
 from .config import RtcConfig
+from .dialer import Dialer
 from .errors import CallError
 from .film import Film
 from .frames import Frame, Source
-from .resume import TOKEN_HEADER
-from .rtc import Media, OutgoingPeer
+from .rtc import Media
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +29,15 @@ _AUDIBLE_DBFS = -50.0
 "A received block above this is sound: room tone and codec noise are well below."
 _SPEECH_RANGE_DB = 30.0
 "Speech ends with the last block so far below the loudest: quieter is breath and room."
-_CONNECT_S = 20.0
-_BUSY_S = 120
-"How long a server that is busy or warming up is asked again."
 _REPLY_S = 90.0
 "The longest wait for a reply to end."
 _CAMERA_FPS = 12.0
 _PAUSE_S = 0.6
 "Between the end of a reply and the next question, as a person would leave."
+RECONNECTS = 5
+"Lost calls after which no further one is made."
+_GO_ON_S = 3.0
+"A call that goes on says by then what is left of the reply, or there is nothing left."
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,15 @@ class Caller:
         "What came, 20 ms each, since the turn began."
         self.turn: Turn | None = None
         self.reply_over = asyncio.Event()
+        self.reply_begun = asyncio.Event()
+        "In this call."
+        self.handed_in = False
+        "The server has all of the question."
+        self.send: Callable[[str], None] = lambda _: None
+        "Sends a message in the present call."
+        self._said: dict[str, str] = {}
+        "The words of the reply by the items that hold them."
+        self._comes_back = False
         self._loop = asyncio.get_running_loop()
         self._question = Question("", EMPTY, 0)
         self._at = 0
@@ -97,12 +107,17 @@ class Caller:
         """There is another call from now on."""
         self.opened.clear()
         self.over.clear()
+        self.reply_over.clear()
+        self.reply_begun.clear()
+        self._comes_back = False
 
     def ask(self, question: Question, turn: Turn) -> None:
         """Begin to speak."""
         self.turn = turn
         self.heard = []
         self.reply_over.clear()
+        self.handed_in = False
+        self._said = {}
         self._question, self._at, self._spoken_at = question, 0, None
         self._cancelled = False
 
@@ -149,10 +164,22 @@ class Caller:
         match kind:
             case "conversation.item.input_audio_transcription.completed":
                 turn.user_transcript = event["transcript"]
+            case "input_audio_buffer.speech_started":
+                self.handed_in = False
+            case "input_audio_buffer.committed":
+                self.handed_in = True
+            case "visavis.resumed":
+                self._go_on(event["item_ids"])
+            case "conversation.item.retrieved":
+                self._note_said(event["item"]["id"], event["item"]["content"][0].get("transcript") or "")
             case "response.output_audio_transcript.delta" | "response.output_text.delta":
-                turn.reply_text += event["delta"]
+                item_id = event["item_id"]
+                self._note_said(item_id, self._said.get(item_id, "") + event["delta"])
             case "response.created":
-                turn.reply_text = ""
+                self.reply_begun.set()
+                if not self._comes_back:
+                    self._said = {}
+                    turn.reply_text = ""
             case "response.done":
                 response = event["response"]
                 self._cancelled = response["status"] == "cancelled"
@@ -168,6 +195,20 @@ class Caller:
                 note["error"] = event["error"]
             case _:
                 pass
+
+    def _go_on(self, item_ids: list[str]) -> None:
+        """This call goes on from the last one: of the reply so far, what was heard is there."""
+        self._comes_back = True
+        for item_id in [*self._said]:
+            if item_id not in item_ids:
+                del self._said[item_id]
+            else:
+                self.send(json.dumps({"type": "conversation.item.retrieve", "item_id": item_id}))
+
+    def _note_said(self, item_id: str, text: str) -> None:
+        self._said[item_id] = text
+        if self.turn is not None:
+            self.turn.reply_text = " ".join(text.strip() for text in self._said.values())
 
     def channel_opened(self) -> None:
         pass
@@ -193,11 +234,13 @@ async def call(
     turns: int | None = None,
     save: Path | None = None,
     report: Path | None = None,
+    reconnects: int = RECONNECTS,
 ) -> int:
     """Call, ask each question, print what came. Returns 0, or 1 if a turn had no reply.
 
-    A question whose call is lost is asked again in another, which goes on from it where the server can.
-    Raises CallError when a call cannot be made, or a second one is lost with the same question.
+    A call that is lost goes on in another where the server can: the reply to a question that was handed in
+    is heard to its end there, any other question is asked again. Raises CallError when a call cannot be
+    made, or one more than `reconnects` is lost.
     """
     if not server.startswith(("http://", "https://")):
         raise CallError(f"{server} is no address of a server; write http://… or https://…")
@@ -208,22 +251,23 @@ async def call(
     kept: list[Pcm] = []
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with aiohttp.ClientSession(headers=headers) as http, Media(RtcConfig()) as media:
-        line = _Line(http, server, lambda: media.caller(caller, next_picture, _CAMERA_FPS), caller)
+        line = Dialer(http, server, lambda: media.caller(caller, next_picture, _CAMERA_FPS), caller)
         try:
             await line.connect()
             for index in range(turns or len(asked)):
                 question = asked[index % len(asked)]
                 turn = await _ask(caller, question)
-                if caller.over.is_set():
-                    print(f"The call was lost ({caller.why_over}); the question is asked again in another.")
-                    await line.connect()
-                    turn = await _ask(caller, question)
+                while caller.over.is_set():
+                    if not reconnects:
+                        raise CallError(f"the call was lost: {caller.why_over}")
+                    reconnects -= 1
+                    print(f"The call was lost ({caller.why_over}); calling again.", flush=True)
+                    await line.reconnect()
+                    turn = await _go_on(caller, question, turn)
                 turn.reply_seconds = _audible_seconds(caller.heard, turn)
                 kept += caller.heard
                 done.append(turn)
                 _print_turn(len(done), turn)
-                if caller.over.is_set():
-                    raise CallError(f"the call was lost: {caller.why_over}")
                 await asyncio.sleep(_PAUSE_S)
         finally:
             await line.aclose()
@@ -235,95 +279,33 @@ async def _ask(caller: Caller, question: Question) -> Turn:
     """Speak a question and wait for the reply's end, or the call's."""
     turn = Turn(question.name)
     caller.ask(question, turn)
-    if caller.over.is_set():
-        return turn
+    if not caller.over.is_set():
+        await _wait_for_reply(caller, question, turn)
+    return turn
+
+
+async def _go_on(caller: Caller, question: Question, turn: Turn) -> Turn:
+    """Hear the rest of a reply in another call, or ask again where there is none."""
+    if caller.handed_in:
+        try:
+            async with asyncio.timeout(_GO_ON_S):
+                await caller.reply_begun.wait()
+            print("The talk goes on where it was.", flush=True)
+            await _wait_for_reply(caller, question, turn)
+            return turn
+        except TimeoutError:
+            if turn.first_audio_ms is not None:
+                return turn  # all that was to be heard of it was
+    print("The question is asked again.", flush=True)
+    return await _ask(caller, question)
+
+
+async def _wait_for_reply(caller: Caller, question: Question, turn: Turn) -> None:
     try:
         async with asyncio.timeout(len(question.pcm) / RATE + _REPLY_S):
             await caller.reply_over.wait()
     except TimeoutError:
         turn.error = f"no reply within {_REPLY_S:.0f} s"
-    return turn
-
-
-class _Line:
-    """To a server: one call after another, each going on from the one before if the server can."""
-
-    def __init__(
-        self,
-        http: aiohttp.ClientSession,
-        server: str,
-        make_peer: Callable[[], OutgoingPeer],
-        caller: Caller,
-    ) -> None:
-        self.call_id = ""
-        self._http = http
-        self._calls = f"{server.rstrip('/')}/v1/realtime/calls"
-        self._server = server
-        self._make_peer = make_peer
-        self._caller = caller
-        self._peer: OutgoingPeer | None = None
-        self._token: str | None = None
-
-    async def connect(self) -> None:
-        """Call, and wait until media and events flow. Raises CallError."""
-        if self._peer is not None:
-            await self._peer.aclose()
-        self._caller.begin_call()
-        self._peer = peer = self._make_peer()
-        await peer.accept(await self._post(await peer.offer()))
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                await self._caller.opened.wait()
-        except TimeoutError:
-            raise CallError(
-                f"no media within {_CONNECT_S:.0f} s: is UDP to {self._server} blocked?"
-            ) from None
-
-    async def aclose(self) -> None:
-        """Hang up, here and at the server."""
-        if self.call_id:
-            try:
-                async with self._http.delete(f"{self._calls}/{self.call_id}") as response:
-                    await response.read()
-            except (aiohttp.ClientError, TimeoutError) as error:
-                logger.debug("hang-up did not reach the server: %s", error)
-        if self._peer is not None:
-            await self._peer.aclose()
-
-    async def _post(self, offer: str) -> str:
-        """Return the answer to an offer, asking again for a while where the server wants that."""
-        headers = {"Content-Type": "application/sdp"}
-        if self._token is not None:
-            headers[TOKEN_HEADER] = self._token
-        waited = 0
-        told = ""
-        while True:
-            try:
-                async with self._http.post(self._calls, data=offer, headers=headers) as response:
-                    body = await response.text()
-            except aiohttp.ClientError as error:
-                raise CallError(
-                    f"cannot reach {self._server}: {error}. Is `make run` running there?"
-                ) from error
-            if response.status == 201:
-                self.call_id = response.headers.get("Location", "").rsplit("/", 1)[-1]
-                self._token = response.headers.get(TOKEN_HEADER)
-                return body
-            pause = int(response.headers.get("Retry-After", "0"))
-            if response.status != 503 or not pause or waited + pause > _BUSY_S:
-                raise CallError(f"{self._server} refused the call ({response.status}): {_refusal(body)}")
-            if (refusal := _refusal(body)) != told:
-                print(f"{refusal} Asking again every {pause} s, for {_BUSY_S} s at most.", flush=True)
-                told = refusal
-            waited += pause
-            await asyncio.sleep(pause)
-
-
-def _refusal(body: str) -> str:
-    try:
-        return str(json.loads(body)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return body[:200]
 
 
 def _audible_seconds(blocks: list[Pcm], turn: Turn) -> float:

@@ -23,6 +23,7 @@ from visavis.config import (
     TraceConfig,
     WatchdogConfig,
 )
+from visavis.conversation import Floor
 from visavis.engine import Delta, Done, Request
 from visavis.engine.scripted import Fault, Reply, ScriptedEngine
 from visavis.errors import CallError
@@ -356,18 +357,62 @@ async def test_the_call_is_hung_up_while_the_server_still_has_it(serve, question
     assert "call over: the client hung up" in caplog.text
 
 
-async def test_a_lost_call_is_gone_on_from_and_its_question_asked_again(serve, question: Path, capsys):
-    engine = ScriptedEngine([Reply(text="Fine.", pcm=tone(0.3, 440), transcript="How are you?"), LONG])
+STORY = " ".join(f"word{number}" for number in range(1, 19))
+
+
+def story(request: Request) -> Reply:
+    """Tell it, or the rest of it."""
+    return Reply(request.recite or STORY, transcript=None if request.recite else "Tell me a story.")
+
+
+async def test_a_lost_call_is_gone_on_from_and_its_answer_heard_to_the_end(
+    serve, question: Path, tmp_path: Path, capsys
+):
+    server, report = await serve(ScriptedEngine([story])), tmp_path / "out.json"
+    calling = asyncio.create_task(call(server=server.url, key=None, questions=[question], report=report))
+
+    def unheard() -> int:
+        unsaid = server.sessions[-1]._conversation.snapshot().unsaid if server.sessions else None
+        return len(unsaid.text.split()) if unsaid else 0
+
+    for left in (15, 12):
+        await until(lambda left=left: 0 < unheard() <= left, "some words")
+        server.calls.hang_up_all("a test")
+        sessions = len(server.sessions)
+        await until(lambda sessions=sessions: len(server.sessions) > sessions, "another call")
+    assert await calling == 0
+    assert capsys.readouterr().out.count("The talk goes on where it was.") == 2
+    (turn,) = json.loads(report.read_text())["turns"]
+    assert turn["reply_text"] == STORY
+    assert turn["user_transcript"] == "Tell me a story."
+    assert turn["reply_seconds"] > 0.3 * 18
+
+
+async def test_a_question_that_the_loss_cut_short_is_asked_again(serve, question: Path, capsys):
+    engine = ScriptedEngine([Reply(text="Fine.", pcm=tone(0.3, 440), transcript="How are you?")])
     server = await serve(engine)
     calling = asyncio.create_task(call(server=server.url, key=None, questions=[question], turns=2))
-    await until(
-        lambda: len(engine.requests) >= 2 and engine.live == 0, "a long answer to the second question"
-    )
+    await until(lambda: bool(server.sessions), "the call")
+    talk = server.sessions[0]._conversation
+    await until(lambda: len(talk.history.items) == 2 and talk.floor is Floor.IDLE, "the first answer")
+    await until(lambda: talk._listener.speaking, "the second question")
     server.calls.hang_up_all("a test")
     assert await calling == 0
     first, second = server.sessions
     assert [item.id for item in second.history.items][:2] == [item.id for item in first.history.items][:2]
-    assert "asked again in another" in capsys.readouterr().out
+    assert "The question is asked again." in capsys.readouterr().out
+
+
+async def test_who_does_not_want_to_come_back_is_told_that_the_call_was_lost(serve, question: Path):
+    server = await serve(ScriptedEngine([LONG]))
+    calling = asyncio.create_task(call(server=server.url, key=None, questions=[question], reconnects=0))
+    await until(
+        lambda: bool(server.sessions) and server.sessions[0]._conversation._listener.speaking, "speech"
+    )
+    server.calls.hang_up_all("a test")
+    with pytest.raises(CallError, match="the call was lost"):
+        await calling
+    assert len(server.sessions) == 1
 
 
 class Waking(ScriptedEngine):
