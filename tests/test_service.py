@@ -294,7 +294,8 @@ async def test_new_settings_come_with_new_workers_and_a_running_call_goes_on(sha
 )
 async def test_settings_that_are_no_good_change_nothing(shared: Service, line: str, told: str) -> None:
     before = shared.workers()
-    shared._settings.write_text(f'{line}\n[engine]\nname = "scripted"\n')
+    _, _, kiosk = shared._settings.read_text().partition("[kiosk]")
+    shared._settings.write_text(f'{line}\n[engine]\nname = "scripted"\n[kiosk]{kiosk}')
     said = len(shared.log())
     shared.process.send_signal(signal.SIGHUP)
     await until(lambda: "SIGHUP changes nothing" in shared.log()[said:], "a refusal", PATIENCE_S)
