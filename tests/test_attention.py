@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from sim import UNHURRIED, Sim
+from visavis import events as ev
 from visavis.actions import WantVideo
 from visavis.attention import Attention
 from visavis.audio import BLOCK, RATE
@@ -21,6 +22,19 @@ def frames_of_the_turn(sim: Sim) -> list[float]:
     """When the pictures of the last request were taken, in seconds."""
     (message,) = [m for m in sim.requests()[-1].messages if m.role == "user"]
     return [frame.at / RATE for part in message.parts for frame in getattr(part, "frames", ())]
+
+
+def test_a_client_may_have_less_looked_at_and_nothing_at_all() -> None:
+    config = camera(linger_s=3.0)
+    client = [
+        (5.0, ev.UpdateSession(replace(config.session, camera_fps=0.0))),
+        (8.0, ev.UpdateSession(replace(config.session, camera_fps=1.0))),
+        (14.0, ev.UpdateSession(config.session)),
+    ]
+    sim = Sim(speech=[(10.0, 20.0)], config=config, client=client).run(16)
+    assert [fps for _, fps in wishes(sim)] == [0.5, 0.0, 0.5, 1.0, 2.0]
+    begun = replace(config, session=replace(config.session, camera_fps=0.25))
+    assert [fps for _, fps in wishes(Sim(config=begun).run(1))] == [0.25]
 
 
 def test_looks_closely_at_first_around_speech_and_seldom_in_between() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from visavis.audio import RATE, Pcm
-from visavis.config import HistoryConfig
+from visavis.config import HistoryConfig, Truncation
 from visavis.engine import AudioPart, CallPart, FramesPart, Message, ResultPart, TextPart
 from visavis.frames import Frame
 from visavis.history import (
@@ -314,6 +314,40 @@ def test_over_the_budget_old_turns_go_in_a_chunk_so_that_the_prefix_stays_for_ma
     changes = [k for k in range(1, 60) if starts[k] != starts[k - 1]]
     assert 3 <= len(changes) <= 8
     assert [item.id for item in h.items][:2] == ["u0", "a0"]
+
+
+def talked(truncation: Truncation, turns: int = 60, max_tokens: int = 1_000) -> list[tuple[int, int]]:
+    """Tokens and number of the messages that an engine is sent with each turn."""
+    h = history(max_tokens)
+    h.truncation = truncation
+    sent = []
+    for k in range(turns):
+        h.append_text(f"u{k}", "user", "x" * 70)
+        messages = h.messages(INSTRUCTIONS)
+        sent.append((cost(messages), len(messages)))
+        reply(h, f"a{k}", "y" * 70)
+    return sent
+
+
+def test_a_client_may_have_nothing_left_out() -> None:
+    sent = talked(Truncation("disabled"))
+    assert [count for _, count in sent] == [2 + 2 * k for k in range(60)]
+    assert sent[-1][0] > 1_000
+
+
+def test_a_client_may_have_less_sent_and_more_or_less_kept() -> None:
+    tokens = [tokens for tokens, _ in talked(Truncation("retention_ratio", 0.9, 500))]
+    assert 350 < max(tokens) <= 500 + cost(history().messages(INSTRUCTIONS))
+
+    def cuts(ratio: float) -> int:
+        counts = [count for _, count in talked(Truncation("retention_ratio", ratio))]
+        return sum(later <= earlier for earlier, later in pairwise(counts))
+
+    assert cuts(0.9) > cuts(0.5) > cuts(0.0) > 0
+
+
+def test_a_limit_beyond_the_budget_is_none() -> None:
+    assert talked(Truncation("retention_ratio", 0.6, 9_000)) == talked(Truncation())
 
 
 def test_an_answer_goes_with_its_question() -> None:

@@ -14,7 +14,7 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from visavis import events as ev
-from visavis.config import SessionConfig, TurnDetection
+from visavis.config import SessionConfig, Transcription, Truncation, TurnDetection
 from visavis.engine import Usage
 from visavis.errors import ClientEventError, EngineBusy, VisavisError
 from visavis.frames import Frame
@@ -235,6 +235,12 @@ def test_a_user_item_always_has_the_key_of_its_transcript_and_never_its_pictures
     assert retrieved["item"]["content"] == [{"type": "input_audio", "transcript": "Hello."}]
 
 
+def test_how_much_the_client_may_send_is_told_as_openai_does() -> None:
+    (told,) = encode(ev.RateLimits(50, 49, 0.0201))
+    assert told["rate_limits"] == [{"name": "requests", "limit": 50, "remaining": 49, "reset_seconds": 0.02}]
+    assert_valid(told)
+
+
 def test_a_silence_that_was_too_long_is_told_as_openai_does() -> None:
     (told,) = encode(ev.TimeoutTriggered("item_7", 4_000, 9_020))
     assert told["type"] == "input_audio_buffer.timeout_triggered"
@@ -383,6 +389,7 @@ vads = st.builds(
     interrupt_response=st.booleans(),
     idle_timeout_ms=st.none() | st.integers(1_000, 600_000),
 )
+words = st.none() | st.text("abc", min_size=1, max_size=5)
 sessions = st.builds(
     SessionConfig,
     instructions=st.text(max_size=50),
@@ -390,6 +397,17 @@ sessions = st.builds(
     voice=st.sampled_from([None, "marin", "Ethan"]),
     turn_detection=st.none() | vads,
     transcribe=st.booleans(),
+    transcription=st.builds(Transcription, words, words, words),
+    noise_reduction=st.sampled_from(["none", "near_field", "far_field"]),
+    truncation=st.just(Truncation())
+    | st.just(Truncation("disabled"))
+    | st.builds(
+        Truncation,
+        st.just("retention_ratio"),
+        st.floats(0, 1),
+        st.none() | st.integers(1, 100_000),
+    ),
+    camera_fps=st.none() | st.floats(0, 30),
     temperature=st.none() | st.floats(0, 2),
     max_output_tokens=st.none() | st.integers(1, 4096),
 )
@@ -401,8 +419,28 @@ def test_a_session_that_is_sent_back_restores_itself(base: SessionConfig, told: 
     changed = merge_session(base, body)
     # What is not told of it stays as it was.
     temperature = base.temperature if told.temperature is None else told.temperature
+    camera_fps = base.camera_fps if told.camera_fps is None else told.camera_fps
+    heard = _as_transcribed(told, base)
     detection = _as_told(told.turn_detection, base.turn_detection or TurnDetection())
-    assert changed == replace(told, temperature=temperature, turn_detection=detection)
+    assert changed == replace(
+        told,
+        temperature=temperature,
+        turn_detection=detection,
+        camera_fps=camera_fps,
+        transcription=heard,
+    )
+
+
+def _as_transcribed(told: SessionConfig, base: SessionConfig) -> Transcription:
+    """What writes has a name always."""
+    if not told.transcribe:
+        return base.transcription
+    mine, known = told.transcription, base.transcription
+    return Transcription(
+        mine.model or "Qwen/Qwen3-Omni-30B-A3B-Instruct",
+        mine.language or known.language,
+        mine.prompt or known.prompt,
+    )
 
 
 def _as_told(told: TurnDetection | None, base: TurnDetection) -> TurnDetection | None:
@@ -612,7 +650,45 @@ def test_a_session_update_changes_what_it_names_and_nothing_else() -> None:
         (detection(None), {"turn_detection": None}),
         ({"turn_detection": None}, {"turn_detection": None}),
         ({"audio": {"input": {"transcription": None}}}, {"transcribe": False}),
-        ({"audio": {"input": {"transcription": {"model": "whisper-1"}}}}, {"transcribe": True}),
+        (
+            {"audio": {"input": {"transcription": {"model": "whisper-1", "language": "de"}}}},
+            {"transcription": Transcription("whisper-1", "de")},
+        ),
+        (
+            {"input_audio_transcription": {"prompt": "Names: Ann."}},
+            {"transcription": Transcription(prompt="Names: Ann.")},
+        ),
+        (
+            {"audio": {"input": {"noise_reduction": {"type": "far_field"}}}},
+            {"noise_reduction": "far_field"},
+        ),
+        ({"input_audio_noise_reduction": {"type": "near_field"}}, {"noise_reduction": "near_field"}),
+        ({"audio": {"input": {"noise_reduction": None}}}, {}),
+        ({"truncation": "disabled"}, {"truncation": Truncation("disabled")}),
+        ({"truncation": None}, {}),
+        (
+            {
+                "truncation": {
+                    "type": "retention_ratio",
+                    "retention_ratio": 0.8,
+                    "token_limits": {"post_instructions": 8_000},
+                }
+            },
+            {"truncation": Truncation("retention_ratio", 0.8, 8_000)},
+        ),
+        ({"visavis": {"camera_fps": 0.5}}, {"camera_fps": 0.5}),
+        ({"visavis": {"camera_fps": None}}, {}),
+        (
+            {
+                "tracing": {"workflow_name": "shop", "metadata": {"a": 1}},
+                "include": ["item.input_audio_transcription.logprobs"],
+                "parallel_tool_calls": True,
+                "reasoning": {"effort": "low"},
+                "prompt": None,
+            },
+            {},
+        ),
+        ({"tracing": "auto", "speed": 1.2}, {}),
         ({"input_audio_transcription": None}, {"transcribe": False}),
         ({"audio": {"output": {"voice": "marin", "speed": 1.2}}}, {"voice": "marin"}),
         ({"audio": {"output": {"voice": {"id": "voice_1"}}}}, {"voice": "voice_1"}),
@@ -732,6 +808,18 @@ def test_a_detector_without_type_is_of_the_present_kind_or_of_that_which_has_wha
         ({"turn_detection": {"idle_timeout_ms": 0}}, "turn_detection.idle_timeout_ms"),
         ({"turn_detection": {"type": "semantic_vad", "eagerness": "very"}}, "turn_detection.eagerness"),
         ({"audio": {"input": {"transcription": True}}}, "audio.input.transcription"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+        ({"tracing": "always"}, "tracing"),
+        ({"tracing": {"group_id": 7}}, "tracing.group_id"),
+        ({"include": [7]}, "include[0]"),
+        ({"audio": {"output": {"speed": 2}}}, "audio.output.speed"),
+        ({"truncation": "never"}, "truncation"),
+        ({"truncation": {"type": "retention_ratio"}}, "truncation.retention_ratio"),
+        ({"truncation": {"type": "auto", "retention_ratio": 0.5}}, "truncation.type"),
+        ({"audio": {"input": {"noise_reduction": {"type": "loud"}}}}, "audio.input.noise_reduction.type"),
+        ({"audio": {"input": {"transcription": {"model": 7}}}}, "audio.input.transcription.model"),
+        ({"visavis": {"camera_fps": 60}}, "visavis.camera_fps"),
+        ({"visavis": True}, "visavis"),
         ({"voice": 7}, "voice"),
         ({"voice": {}}, "voice.id"),
         ({"output_modalities": "audio"}, "output_modalities"),

@@ -216,6 +216,15 @@ async def test_calls_over_websockets_are_passed_on_to_workers_and_come_back(shar
         assert "visavis.resumed" in [event["type"] for event in events]
 
 
+async def test_the_betas_clients_are_understood_through_the_front(shared: Service) -> None:
+    url, name = f"{shared.url}/v1/realtime", "openai-beta.realtime-v1"
+    async with aiohttp.ClientSession() as http:
+        for asked in ({"protocols": ["realtime", name]}, {"headers": {"OpenAI-Beta": "realtime=v1"}}, {}):
+            async with http.ws_connect(url, **asked) as socket:
+                session = json.loads(await socket.receive_str())["session"]
+                assert ("modalities" in session) is bool(asked)
+
+
 async def answer_in_text(socket: aiohttp.ClientWebSocketResponse) -> str:
     """Have something answered; return the session's token."""
     content = [{"type": "input_text", "text": "Hello."}]

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visavis.audio import RATE
-from visavis.config import HistoryConfig, SessionConfig, Tool, ToolChoice, TurnDetection
+from visavis.config import (
+    HistoryConfig,
+    SessionConfig,
+    Tool,
+    ToolChoice,
+    Transcription,
+    Truncation,
+    TurnDetection,
+)
 from visavis.engine import AudioPart
 from visavis.frames import Frame
 from visavis.history import (
@@ -28,6 +36,10 @@ SESSION = SessionConfig(
     voice="Ethan",
     turn_detection=TurnDetection(eagerness="low", min_interruption_ms=500),
     max_output_tokens=90,
+    transcription=Transcription("whisper-1", "de"),
+    truncation=Truncation("retention_ratio", 0.5, 900),
+    noise_reduction="far_field",
+    camera_fps=0.5,
 )
 
 

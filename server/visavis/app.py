@@ -16,6 +16,7 @@ from .carrier import Carrier
 from .client_secrets import Secret, Secrets
 from .config import Config, SessionConfig
 from .description import add_description
+from .dialect import wire_for
 from .display_routes import DisplayApi
 from .errors import ClientEventError, SignallingError
 from .ice_routes import IceServers
@@ -126,6 +127,7 @@ class CallApi:
     ) -> None:
         """`worker` is the number in the ids of the calls. Without `status` readiness is not asked."""
         self._session = config.conversation.session
+        self._model = config.engine.model
         self._node = config.server.node
         self._worker = worker
         self._calls = calls
@@ -150,7 +152,8 @@ class CallApi:
         await self.check()
         offer, changes = await read_offer(request)
         returning = request.headers.get(TOKEN_HEADER)
-        opened = await self.open(offer, changes, returning, secret=request.get(SECRET))
+        wire = wire_for(request, self._model, beta=request.path == BETA)
+        opened = await self.open(offer, changes, returning, wire, request.get(SECRET))
         return created(opened.answer, opened.location, self._ice.links(), {TOKEN_HEADER: opened.token})
 
     async def check(self) -> None:

@@ -88,6 +88,31 @@ AUTO = ToolChoice()
 
 
 @dataclass(frozen=True, slots=True)
+class Transcription:
+    """What a client says of how speech is written down. It is told back; what writes is the server's."""
+
+    model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What is left out of a conversation that has become too long for the engine."""
+
+    type: Literal["auto", "disabled", "retention_ratio"] = "auto"
+    "Disabled leaves nothing out: an engine refuses what is too long then."
+    retention_ratio: float = 0.6
+    "Share of the budget that is left when old items go: the engine's prefix cache then lasts many turns."
+    post_instructions: int | None = None
+    "Tokens that may be sent after the instructions; None is what the engine's context has room for."
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.retention_ratio <= 1:
+            raise ConfigError(f"truncation.retention_ratio is from 0 to 1, not {self.retention_ratio:g}.")
+
+
+@dataclass(frozen=True, slots=True)
 class SessionConfig:
     """What a client may change during a call (`session.update`)."""
 
@@ -107,6 +132,12 @@ class SessionConfig:
     turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
     "None is push-to-talk: the client commits."
     transcribe: bool = True
+    transcription: Transcription = field(default_factory=Transcription)
+    noise_reduction: Literal["none", "near_field", "far_field"] = "none"
+    "Told back, and no more: browsers clean their microphones, and the ear is made for rooms with noise."
+    truncation: Truncation = field(default_factory=Truncation)
+    camera_fps: float | None = None
+    "Pictures a second that are looked at, at most; 0 is none, None leaves it to the server."
     temperature: float | None = None
     max_output_tokens: int | None = None
     tools: tuple[Tool, ...] = ()

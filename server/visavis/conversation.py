@@ -67,7 +67,6 @@ class Conversation:
         self._lines = lines
         self._outbox = Outbox()
         self._transcripts = Transcripts(self.history, self._outbox, config.watchdog.transcript_s)
-        self._transcripts.told = config.session.transcribe
         self._speaker = Speaker(
             config,
             call_id,
@@ -81,6 +80,7 @@ class Conversation:
         self._listener = Listener(
             config, call_id, ear, self.history, self._transcripts, self._outbox, self._speaker
         )
+        self._follow(config.session)
         self._items = Items(self.history, self._listener, self._speaker, self._transcripts, self._outbox)
         self._lull = Lull(config.idle)
         self._idle = Idleness(config.idle)
@@ -224,11 +224,17 @@ class Conversation:
 
     # What the client asks for.
 
+    def _follow(self, session: SessionConfig) -> None:
+        """Have done what the client has set."""
+        self._transcripts.told = session.transcribe
+        self._listener.limit_camera(session.camera_fps)
+        self.history.truncation = session.truncation
+
     def _update_session(self, event: ev.UpdateSession) -> None:
         if event.session.turn_detection != self.session.turn_detection:
             self._listener.reconfigure(event.session.turn_detection)
         self._speaker.session = event.session
-        self._transcripts.told = event.session.transcribe
+        self._follow(event.session)
         self._outbox.notify(ev.SessionUpdated(self.session))
 
     def _commit_audio(self, now: float) -> None:

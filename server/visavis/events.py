@@ -436,6 +436,16 @@ class TurnTimings:
 
 
 @dataclass(frozen=True, slots=True)
+class RateLimits:
+    """How many messages the client may still send at once."""
+
+    limit: int
+    remaining: int
+    reset_s: float
+    "Until all of them may be sent again."
+
+
+@dataclass(frozen=True, slots=True)
 class CallEnding:
     """The server will hang up."""
 
@@ -481,5 +491,6 @@ ServerEvent = (
     | CameraWanted
     | Resumed
     | TurnTimings
+    | RateLimits
     | CallEnding
 )

@@ -13,6 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from .app import call_routes
 from .auth import bearer_of
 from .config import Config
+from .dialect import subprotocols
 from .display_routes import display_routes
 from .errors import SignallingError
 from .fleet import Fleet
@@ -133,7 +134,7 @@ class Front:
                 f"http://worker{request.rel_url.raw_path_qs}",
                 headers=headers,
                 max_msg_size=self.config.server.max_socket_message,
-                protocols=PROTOCOLS,
+                protocols=[name for name in subprotocols(request) if name in PROTOCOLS],
             )
             opened = str(CallId(name, number, self.config.server.node))
         finally:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .audio import RATE, Pcm
-from .config import HistoryConfig
+from .config import HistoryConfig, Truncation
 from .dialogue import Dialogue
 from .engine import AudioPart, CallPart, FramesPart, Message, Part, TextPart
 from .frames import Frame, Source, spread
@@ -21,7 +21,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 Status = Literal["in_progress", "completed", "incomplete"]
 
 _KEEP = 0.6
-"Share of the budget that is left when old items go: the engine's prefix cache then lasts many turns."
+"Share of `max_sounds` that is left when old sound goes: the engine's prefix cache then lasts many turns."
 
 _SIGHT = 0.5
 "Share of the budget that one turn's pictures may take: a long look must not push out what was said."
@@ -170,6 +170,8 @@ class History:
     """
 
     def __init__(self, config: HistoryConfig, call_id: str) -> None:
+        self.truncation = Truncation()
+        "What goes when the budget is used up, as the client has it."
         self._config = config
         self._call_id = call_id
         self._serial = 0
@@ -486,7 +488,8 @@ class History:
         and what follows it always stay; if deletions made an old turn the newest, it comes back as text.
         Neighbours of one role become one message. A call and its result go and stay together.
         """
-        self._make_room(self._config.budget - (_text_tokens(instructions) if instructions else 0))
+        if self.truncation.type != "disabled":
+            self._make_room(_text_tokens(instructions) if instructions else 0)
         dialogue = Dialogue(instructions)
         exchanges = self._exchanges()
         for entry in self._entries:
@@ -502,7 +505,9 @@ class History:
 
     def apart(self) -> "History":
         """Return an empty history for what is said outside of this one."""
-        return History(self._config, self._call_id)
+        apart = History(self._config, self._call_id)
+        apart.truncation = self.truncation
+        return apart
 
     def messages_of(self, instructions: str, items: Sequence[Item | str]) -> tuple[Message, ...]:
         """Return what an engine is sent of these items alone, and of those of this history by their ids.
@@ -537,7 +542,12 @@ class History:
                 exchanges[place] = (part, _cut(output, self._room_for_result), entry.response_id)
         return exchanges
 
-    def _make_room(self, room: int) -> None:
+    def _make_room(self, instructions: int) -> None:
+        """Let go of what has no room beside so many tokens of instructions."""
+        budget = most = self._config.budget
+        if self.truncation.post_instructions is not None:
+            most = min(budget, self.truncation.post_instructions)
+        room = min(budget - instructions, most)
         users = [i for i, entry in enumerate(self._entries) if entry.item.role == "user"]
         stays = users[-1] if users else max(len(self._entries) - 1, 0)
         for entry in self._entries[stays:]:
@@ -546,7 +556,7 @@ class History:
         entries = [entry for entry in self._entries if not entry.dropped]
         if sum(self._tokens(entry.item) for entry in entries) <= room:
             return
-        target = room - round((1 - _KEEP) * self._config.budget)
+        target = room - round((1 - self.truncation.retention_ratio) * most)
         least = [_at_least(entry) if i < newest else entry.item for i, entry in enumerate(entries)]
         costs = [self._tokens(item) for item in least]
         used = sum(costs)

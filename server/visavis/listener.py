@@ -196,6 +196,10 @@ class Listener:
         """Take what a model said of what `JudgeTurn` asked for: the probability that the turn is finished."""
         self._turns.receive_verdict(end, verdict)
 
+    def limit_camera(self, fps: float | None) -> None:
+        """Look at no more than so many pictures a second; None is no limit of the client's."""
+        self._attention.limit(fps)
+
     def reconfigure(self, detection: TurnDetection | None) -> None:
         """Take new settings, from the next block on."""
         self._turns.reconfigure(detection)

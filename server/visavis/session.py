@@ -499,6 +499,8 @@ class Session:
                     self.hang_up(reason)
                 case Notify(event):
                     self._send(event)
+                    if isinstance(event, ev.ResponseCreated):
+                        self._send(self._rate_limits())
                     if self._tools is not None:
                         self._tools.receive_event(event)
                     if self._keeping is not None and isinstance(event, _KEPT):
@@ -601,6 +603,15 @@ class Session:
                 self._trace.timeout(now)
                 self._conversation.handle_timeout(now)
 
+    def _allowed(self, now: float) -> float:
+        """Return how many messages the client may send at once."""
+        most = self._config.server.max_events_per_s
+        return min(most, self._allowance + (now - self._allowance_at) * most)
+
+    def _rate_limits(self) -> ev.RateLimits:
+        most, allowed = self._config.server.max_events_per_s, self._allowed(self._loop.time())
+        return ev.RateLimits(int(most), max(0, int(allowed)), (most - allowed) / most)
+
     def _refusal(self, text: str, now: float) -> ClientEventError | None:
         """Tell why a message is not even read: it is too long, or one too many within a second."""
         server = self._config.server
@@ -609,8 +620,7 @@ class Session:
                 f"The message has more than {self._max_message} bytes.", code="message_too_large"
             )
         most = server.max_events_per_s
-        self._allowance = min(most, self._allowance + (now - self._allowance_at) * most)
-        self._allowance_at = now
+        self._allowance, self._allowance_at = self._allowed(now), now
         if self._allowance < 1:
             return ClientEventError(
                 f"More than {most:.0f} events a second; this one was dropped.", code="rate_limit_exceeded"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .audio import Pcm
-from .config import SessionConfig, Tool, ToolChoice, TurnDetection
+from .config import SessionConfig, Tool, ToolChoice, Transcription, Truncation, TurnDetection
 from .errors import ConfigError, VisavisError
 from .history import (
     AudioContent,
@@ -30,6 +30,14 @@ _FORMAT = 2
 
 _MAX_BYTES = 64 << 20
 "Of the JSON. The history's own bounds are below it; a store may hold what somebody else has put there."
+
+
+_TABLES: dict[str, type[Any]] = {
+    "turn_detection": TurnDetection,
+    "transcription": Transcription,
+    "truncation": Truncation,
+}
+"Settings of a session that have settings of their own."
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +171,10 @@ def _unsaid(body: dict[str, Any] | None) -> Unsaid | None:
 def _session(body: dict[str, Any]) -> SessionConfig:
     """Take what this version knows of a session; what it does not is from a newer one."""
     known = {field.name: body[field.name] for field in fields(SessionConfig) if field.name in body}
-    detection = known.get("turn_detection")
-    if detection is not None:
-        names = {field.name for field in fields(TurnDetection)}
-        known["turn_detection"] = TurnDetection(**{k: v for k, v in detection.items() if k in names})
+    for name, kind in _TABLES.items():
+        if known.get(name) is not None:
+            names = {field.name for field in fields(kind)}
+            known[name] = kind(**{k: v for k, v in known[name].items() if k in names})
     if "tools" in known:
         known["tools"] = tuple(Tool(**tool) for tool in known["tools"])
     if "tool_choice" in known:

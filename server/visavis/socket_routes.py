@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from functools import partial
 from typing import Protocol
 
 import aiohttp
@@ -12,8 +11,8 @@ from aiohttp.typedefs import Handler
 from .auth import SECRET
 from .carrier import Carrier
 from .client_secrets import Secret
+from .dialect import wire_for
 from .errors import SignallingError
-from .protocol.realtime import RealtimeProtocol
 from .resume import TOKEN_HEADER
 from .socket_call import CLOSE_S, HEARTBEAT_S, PROTOCOLS, Socket
 from .wire import MakeWire
@@ -55,7 +54,7 @@ class SocketApi:
     def __init__(self, opener: Opener, model: str, max_message: int, *, behind_front: bool) -> None:
         self._behind_front = behind_front
         self._opener = opener
-        self._wire = partial(RealtimeProtocol, model=model, tells_audio=True)
+        self._model = model
         self._max_message = max_message
 
     def routes(self) -> list[web.AbstractRouteDef]:
@@ -67,7 +66,11 @@ class SocketApi:
         await self._opener.check()
         name = request.headers.get(NAME_HEADER) if self._behind_front else None
         opened = await self._opener.open_over(
-            socket, self._wire, returning_by(request), request.get(SECRET), name
+            socket,
+            wire_for(request, self._model, tells_audio=True),
+            returning_by(request),
+            request.get(SECRET),
+            name,
         )
         return await socket.run(request, token_message(opened.token))
 

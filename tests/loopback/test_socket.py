@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import av
 import numpy as np
 import pytest
 from kit import until
@@ -19,7 +20,9 @@ from pydantic import TypeAdapter
 from speech import silence
 from visavis.audio import RATE, Pcm
 from visavis.config import Config, ServerConfig
+from visavis.engine import FramesPart, TextPart
 from visavis.engine.scripted import Reply, ScriptedEngine
+from visavis.rtc.camera import encode_jpeg
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("nothing_left")]
 
@@ -179,3 +182,63 @@ async def test_a_call_that_is_hung_up_closes_the_socket(serve):
             pass
         assert socket.closed
     await until(lambda: len(server.calls) == 0, "the call is gone")
+
+
+def text_item(words: str) -> Any:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": words}]}
+
+
+async def test_an_image_a_response_outside_and_a_cut_reply_in_one_call(serve):
+    """What is sent after an image waits for it; the topic is found while the answer is being spoken."""
+    topic = Reply(text="cities", transcript=None)
+    engine = ScriptedEngine([Reply(text="It is Paris, I think.", pcm=tone(20)), topic])
+    server = await serve(engine)
+    pixels = np.full((600, 800, 3), 200, np.uint8)
+    jpeg = encode_jpeg(av.VideoFrame.from_ndarray(pixels), 0, 800, 80).jpeg
+    image = "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
+    async with talking(server.url) as talk:
+        shown: Any = text_item("Which city is this?")
+        shown["content"].append({"type": "input_image", "image_url": image})
+        await talk.connection.conversation.item.create(item=shown)
+        broken: Any = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+        await talk.connection.conversation.item.create(item=shown | {"content": [broken]}, event_id="mine")
+        await talk.connection.response.create()
+        await until(lambda: talk.count("response.output_audio.delta") > 0, "the answer")
+        given: Any = [text_item("Name the topic.")]
+        outside: Any = {"conversation": "none", "input": given, "output_modalities": ["text"]}
+        await talk.connection.response.create(response=outside | {"metadata": {"for": "topic"}})
+        await until(lambda: talk.count("response.done") == 2, "the topic, and the answer's generation")
+        (reply,) = {e.item_id for e in talk.told if e.type == "response.output_audio.delta"}
+        await talk.connection.conversation.item.truncate(item_id=reply, content_index=0, audio_end_ms=10)
+        await talk.connection.conversation.item.delete(item_id=reply)
+        await until(lambda: talk.count("conversation.item.deleted") == 1, "the reply is gone")
+    (error,) = [e.error for e in talk.told if e.type == "error"]
+    assert (error.code, error.event_id) == ("invalid_image", "mine")
+    assert [type(part) for part in engine.requests[0].messages[-1].parts] == [FramesPart, TextPart]
+    assert talk.count("conversation.item.added") == 2
+    found = [e.response for e in talk.told if e.type == "response.done" and e.response.metadata]
+    assert [(each.conversation_id, each.metadata) for each in found] == [(None, {"for": "topic"})]
+    (cut,) = [e for e in talk.told if e.type == "conversation.item.truncated"]
+    assert cut.audio_end_ms == 10
+    assert talk.count("rate_limits.updated") == talk.count("response.created") == 2
+    for event in talk.told:
+        if not event.type.startswith("visavis."):
+            ORACLE.validate_python(event.model_dump(exclude_unset=True))
+
+
+async def test_the_betas_client_has_the_betas_words(serve):
+    server = await serve(ScriptedEngine([ANSWER]))
+    url = f"{server.url.replace('http', 'ws')}/v1"
+    async with (
+        AsyncOpenAI(api_key="none", websocket_base_url=url) as client,
+        client.beta.realtime.connect(model="gpt-4o-realtime-preview") as connection,
+    ):
+        kinds = []
+        await connection.conversation.item.create(item=text_item("Hello."))
+        await connection.response.create(response={"modalities": ["text"]})
+        async for event in connection:
+            kinds.append(event.type)
+            if event.type == "response.done":
+                break
+    assert {"conversation.item.created", "response.text.delta", "response.text.done"} <= set(kinds)
+    assert "conversation.item.added" not in kinds

@@ -5,7 +5,7 @@ same bytes. Events of ours that the interface does not have begin with `visavis.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, assert_never
@@ -38,6 +38,14 @@ _MAX_UNTRANSCRIBED = 64
 "Turns whose length is remembered for the transcript that they may still get."
 
 
+Dialect = Callable[[Body], Iterable[Body]]
+"Gives the body of an event as a client knows it, or nothing."
+
+
+def _as_is(body: Body) -> tuple[Body]:
+    return (body,)
+
+
 @dataclass(slots=True)
 class _Reply:
     """What of a response must be remembered between its events."""
@@ -56,14 +64,22 @@ class RealtimeProtocol:
     """The wire of one call: `encode` what the conversation tells, `decode` what the client sends.
 
     `model` is the name that the client is told, whatever name it asked for; `expires_at` is Unix seconds.
-    With `tells_audio` the client has no track: it is told what to play, and not how far that is.
+    `dialect` gives events as another version of the interface has them. With `tells_audio` the client has
+    no track: it is told what to play, and not how far that is.
     """
 
     label = "oai-events"
 
     def __init__(
-        self, call_id: str, model: str, *, expires_at: int | None = None, tells_audio: bool = False
+        self,
+        call_id: str,
+        model: str,
+        *,
+        expires_at: int | None = None,
+        tells_audio: bool = False,
+        dialect: Dialect = _as_is,
     ) -> None:
+        self._dialect = dialect
         self.tells_audio = tells_audio
         self._heard = SoundReader()
         self._output_format: SoundFormat = "audio/pcm"
@@ -83,7 +99,7 @@ class RealtimeProtocol:
         """Return the messages that tell one event, in the order to send them."""
         outside = self._is_outside(event)
         bodies = (body for body in self._expand(event) if not (outside and _is_of_conversation(body)))
-        return [self._message(body) for body in bodies]
+        return [self._message(told) for body in bodies for told in self._dialect(body)]
 
     def _is_outside(self, event: ev.ServerEvent) -> bool:
         """Tell whether it is of a response whose items are not in the conversation."""
@@ -222,6 +238,11 @@ class RealtimeProtocol:
                     "marks": dict(event.marks_ms),
                     "final": event.final,
                 }
+            case ev.RateLimits(limit, remaining, reset_s):
+                # Of tokens there is none: only what is bounded is told.
+                requests = {"name": "requests", "limit": limit, "remaining": remaining}
+                limits = [requests | {"reset_seconds": round(reset_s, 3)}]
+                yield {"type": "rate_limits.updated", "rate_limits": limits}
             case ev.CallEnding(reason, seconds, code):
                 yield {"type": "visavis.call_ending", "reason": reason, "seconds": seconds, "code": code}
             case _:

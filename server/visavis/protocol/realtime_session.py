@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..audio import RATE
-from ..config import SessionConfig, SoundFormat, TurnDetection
+from ..config import SessionConfig, SoundFormat, Transcription, Truncation, TurnDetection
 from .fields import (
     Check,
     Fields,
@@ -31,6 +31,10 @@ MAX_ID = 128
 
 Modalities = tuple[Literal["audio", "text"], ...]
 
+_MAX_TOKENS = 10_000_000
+"More than any model's context."
+_MAX_INCLUDED = 16
+
 _DEFAULT_VOICE = "default"
 "What the engine's own choice is called on the wire, where a voice always has a name."
 
@@ -42,6 +46,7 @@ _BETA_FORMATS: dict[str, SoundFormat] = {
 
 instructions = text(MAX_TEXT)
 temperature = optional(number(0, 2))
+_field: Check[Literal["near_field", "far_field"]] = one_of("near_field", "far_field")
 _eagerness: Check[Literal["low", "medium", "high", "auto"]] = one_of("low", "medium", "high", "auto")
 
 
@@ -57,7 +62,17 @@ def merge_session(base: SessionConfig, changes: Any, param: str = "session") -> 
     heard = top.within("audio").within("input")
     spoken = top.within("audio").within("output")
     turn_detection = partial(_turn_detection, base.turn_detection)
-    transcribe = _transcribe
+    transcription = heard.read(
+        "transcription",
+        partial(_transcription, base.transcription),
+        top.read(
+            "input_audio_transcription",
+            partial(_transcription, base.transcription),
+            base.transcription if base.transcribe else None,
+        ),
+    )
+    refuse_prompt(top)
+    _check_rest(top, spoken)
     return replace(
         base,
         instructions=top.read("instructions", instructions, base.instructions),
@@ -74,9 +89,15 @@ def merge_session(base: SessionConfig, changes: Any, param: str = "session") -> 
             turn_detection,
             top.read("turn_detection", turn_detection, base.turn_detection),
         ),
-        transcribe=heard.read(
-            "transcription", transcribe, top.read("input_audio_transcription", transcribe, base.transcribe)
+        transcribe=transcription is not None,
+        transcription=transcription or base.transcription,
+        noise_reduction=heard.read(
+            "noise_reduction",
+            _noise_reduction,
+            top.read("input_audio_noise_reduction", _noise_reduction, base.noise_reduction),
         ),
+        truncation=top.read("truncation", _truncation, base.truncation),
+        camera_fps=top.within("visavis").read("camera_fps", optional(number(0, 30)), base.camera_fps),
         temperature=top.read("temperature", temperature, base.temperature),
         max_output_tokens=read_token_limit(top, base.max_output_tokens),
         tools=top.read("tools", tools, base.tools),
@@ -99,19 +120,23 @@ def session_object(
         "tool_choice": tool_choice_object(session.tool_choice),
         "max_output_tokens": session.max_output_tokens or "inf",
         "tracing": None,
-        "truncation": "auto",
+        "truncation": _truncation_object(session.truncation),
         "prompt": None,
         "include": None,
         "audio": {
             "input": {
                 "format": _format_object(session.input_format),
-                "transcription": {"model": model} if session.transcribe else None,
-                "noise_reduction": None,
+                "transcription": _transcription_object(session.transcription, model)
+                if session.transcribe
+                else None,
+                "noise_reduction": _noise_reduction_object(session),
                 "turn_detection": _turn_detection_object(session.turn_detection),
             },
             "output": output_object(session.output_format, session.voice) | {"speed": 1.0},
         },
     }
+    if session.camera_fps is not None:
+        body["visavis"] = {"camera_fps": session.camera_fps}
     if session.temperature is not None:
         body["temperature"] = session.temperature
     if expires_at is not None:
@@ -181,8 +206,80 @@ def _token_limit(value: Any, param: str) -> int | None:
     return integer(1, 4096)(value, param)
 
 
-def _transcribe(value: Any, param: str) -> bool:
-    return optional(Fields)(value, param) is not None
+def _check_rest(top: Fields, spoken: Fields) -> None:
+    """Check what is accepted and has no effect: nothing is traced for the client, no probabilities are told,
+    and all is spoken at the engine's own speed."""
+    top.read("tracing", _tracing, None)
+    top.read("include", optional(_include), None)
+    spoken.read("speed", number(0.25, 1.5), top.read("speed", optional(number(0.25, 1.5)), None))
+    top.read("parallel_tool_calls", optional(boolean), None)
+    top.read("reasoning", optional(Fields), None)
+
+
+def _tracing(value: Any, param: str) -> None:
+    if isinstance(value, str):
+        one_of("auto")(value, param)
+    elif value is not None:
+        fields = Fields(value, param)
+        for name in ("workflow_name", "group_id"):
+            fields.read(name, optional(text(MAX_ID)), None)
+        fields.read("metadata", optional(Fields), None)
+
+
+def _include(value: Any, param: str) -> None:
+    for index, each in enumerate(array(_MAX_INCLUDED)(value, param)):
+        text(MAX_ID)(each, f"{param}[{index}]")
+
+
+def _transcription(base: Transcription, value: Any, param: str) -> Transcription | None:
+    if value is None:
+        return None
+    fields = Fields(value, param)
+    return Transcription(
+        model=fields.read("model", optional(text(MAX_ID)), base.model),
+        language=fields.read("language", optional(text(MAX_ID)), base.language),
+        prompt=fields.read("prompt", optional(text(MAX_TEXT)), base.prompt),
+    )
+
+
+def _transcription_object(transcription: Transcription, model: str) -> dict[str, Any]:
+    told = {
+        "model": transcription.model or model,
+        "language": transcription.language,
+        "prompt": transcription.prompt,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _noise_reduction(value: Any, param: str) -> Literal["none", "near_field", "far_field"]:
+    fields = optional(Fields)(value, param)
+    return "none" if fields is None else fields.require("type", _field)
+
+
+def _noise_reduction_object(session: SessionConfig) -> dict[str, Any] | None:
+    return None if session.noise_reduction == "none" else {"type": session.noise_reduction}
+
+
+def _truncation(value: Any, param: str) -> Truncation:
+    if isinstance(value, dict):
+        fields = Fields(value, param)
+        limits = fields.within("token_limits")
+        return Truncation(
+            fields.require("type", one_of("retention_ratio")),
+            fields.require("retention_ratio", number(0, 1)),
+            limits.read("post_instructions", optional(integer(1, _MAX_TOKENS)), None),
+        )
+    kind: Check[Literal["auto", "disabled"]] = one_of("auto", "disabled")
+    return Truncation(kind("auto" if value is None else value, param))
+
+
+def _truncation_object(truncation: Truncation) -> str | dict[str, Any]:
+    if truncation.type != "retention_ratio":
+        return truncation.type
+    told: dict[str, Any] = {"type": "retention_ratio", "retention_ratio": truncation.retention_ratio}
+    if truncation.post_instructions is not None:
+        told["token_limits"] = {"post_instructions": truncation.post_instructions}
+    return told
 
 
 def _turn_detection(base: TurnDetection | None, value: Any, param: str) -> TurnDetection | None:
