@@ -220,6 +220,14 @@ def test_one_that_hangs_is_given_up_and_one_that_is_refused_fails_alone():
     assert kept.pcm is not None
 
 
+def test_each_has_its_own_time():
+    client = [(1.0, ev.CreateResponse()), (5.0, WRITTEN), (9.0, WRITTEN)]
+    sim = Sim(client=client, replies=[Reply(hangs_after=0)]).run(120)
+    assert [event.status for event in sim.events(ev.ResponseDone)] == ["failed"] * 3
+    first, second, third = sim.times(ev.ResponseDone)
+    assert (second - first, third - second) == (pytest.approx(4.0, abs=0.1), pytest.approx(4.0, abs=0.1))
+
+
 def test_another_voice_is_asked_for_and_told():
     sim = Sim(client=[(1.0, replace(SPOKEN, voice="Ethan"))]).run(2)
     assert sim.requests()[0].voice == created(sim)[1].voice == "Ethan"
