@@ -293,3 +293,65 @@ async def test_headers_of_one_connection_are_not_passed_on(tmp_path: Path) -> No
         assert not {"X-Hop", "TE"} & set(seen)
         assert response.headers["Retry-After"] == "7"
         assert "X-Own" not in response.headers
+
+
+async def echo(request: web.Request) -> web.WebSocketResponse:
+    """Be a worker that carries calls over WebSockets, if only so far."""
+    socket = web.WebSocketResponse()
+    await socket.prepare(request)
+    await socket.send_str("here")
+    async for message in socket:
+        await socket.send_str(message.data)
+    return socket
+
+
+async def test_who_talks_by_a_worker_that_dies_is_told_so(tmp_path: Path) -> None:
+    """Not by 1006, which may not be sent: clients take it for a broken protocol."""
+    requests: list[web.Request] = []
+
+    async def take(request: web.Request) -> web.WebSocketResponse:
+        requests.append(request)
+        return await echo(request)
+
+    async with front(tmp_path, workers=0) as desk:
+        app = web.Application()
+        app.router.add_get("/v1/realtime", take)
+        await desk.office.employ(0, app)
+        async with desk.client.ws_connect("/v1/realtime") as client:
+            assert (await client.receive()).data == "here"
+            transport = requests[0].transport
+            assert transport is not None
+            transport.abort()
+            closed = await client.receive(timeout=10)
+        assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1011)
+
+
+async def test_a_worker_keeps_no_socket_of_a_client_that_left_before_it_was_open(tmp_path: Path) -> None:
+    asked, gone, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def take(request: web.Request) -> web.WebSocketResponse:
+        asked.set()
+        await gone.wait()
+        socket = await echo(request)
+        closed.set()
+        return socket
+
+    async with front(tmp_path, workers=0) as desk, AsyncExitStack() as stack:
+        app = web.Application()
+        app.router.add_get("/v1/realtime", take)
+        await desk.office.employ(0, app)
+        # As `serving` has it: a handler goes on when its client is gone.
+        runner = web.AppRunner(desk.client.app)
+        stack.push_async_callback(runner.cleanup)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        port = runner.addresses[0][1]
+        connecting = asyncio.create_task(http.ws_connect(f"http://127.0.0.1:{port}/v1/realtime")._coro)
+        await asyncio.wait_for(asked.wait(), 10)
+        connecting.cancel()
+        await asyncio.wait({connecting})
+        await until(lambda: not runner.server.connections[0].transport if runner.server.connections else True)
+        gone.set()
+        await asyncio.wait_for(closed.wait(), 10)

@@ -28,11 +28,36 @@ _LATE_S = 0.2
 "Who is so late has lost its beats: they are not caught up with."
 
 HEARTBEAT_S = 10.0
-"A client that answers no ping for half as long is gone."
+"How often clients are pinged."
+SILENT_S = 15.0
+"A client of whom nothing came for so long, no answer to a ping either, is gone."
 CLOSE_S = 2.0
 "The most that a goodbye may take."
 _MAX_UNSENT = 32 << 20
 "Characters that a client may be behind: ten minutes of PCM. One that reads no more is gone."
+
+
+def open_socket(max_message: int) -> web.WebSocketResponse:
+    """Make the server's end of a WebSocket; `keep_alive` belongs to it.
+
+    aiohttp's own heartbeat would take a client for gone whose answers wait unread behind its sound. This
+    one's silence counts only while it is read: `receive` raises TimeoutError.
+    """
+    return web.WebSocketResponse(
+        protocols=PROTOCOLS,
+        timeout=CLOSE_S,
+        receive_timeout=SILENT_S,
+        max_msg_size=max_message,
+        compress=False,  # base64 of sound: a third less on the wire would cost more than all the rest
+    )
+
+
+async def keep_alive(socket: web.WebSocketResponse) -> None:
+    """Ping the client until it is gone."""
+    with contextlib.suppress(ConnectionError):
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            await socket.ping()
 
 
 class Socket:
@@ -41,13 +66,7 @@ class Socket:
     listener = None
 
     def __init__(self, max_message: int) -> None:
-        self.response = web.WebSocketResponse(
-            protocols=PROTOCOLS,
-            timeout=CLOSE_S,
-            heartbeat=HEARTBEAT_S,
-            max_msg_size=max_message,
-            compress=False,  # base64 of sound: a third less on the wire would cost more than all the rest
-        )
+        self.response = open_socket(max_message)
         self._line: SocketLine | None = None
 
     def peer(self, handler: Handler, label: str) -> "SocketLine":
@@ -63,7 +82,7 @@ class Socket:
         assert self._line is not None, "the call comes first"
         try:
             await self.response.prepare(request)
-            await self._line.run(greeting)
+            await self._line.run(greeting, request.transport)
         finally:
             await self._line.lose()
         return self.response
@@ -80,7 +99,8 @@ class SocketLine:
         self._behind = 0
         self._sent = asyncio.Event()
         self._more = asyncio.Event()
-        self._writing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._bytes_in = self._bytes_out = self._dropped = 0
@@ -112,21 +132,28 @@ class SocketLine:
     def stats(self) -> PeerStats:
         return PeerStats(bytes_in=self._bytes_in, bytes_out=self._bytes_out, messages_dropped=self._dropped)
 
-    async def run(self, greeting: str) -> None:
+    async def run(self, greeting: str, transport: asyncio.Transport | None) -> None:
         """Read until the client or the call is at its end."""
-        self._writing = asyncio.create_task(self._write())
+        self._transport = transport
+        if self._over.is_set():
+            await self._socket.close()
+            return
+        self._tasks = {asyncio.create_task(self._write()), asyncio.create_task(keep_alive(self._socket))}
         self._handler.channel_opened()
         self.send_message(greeting)
         self._handler.connected()
         self._due = self._loop.time() + _BEAT_S
         self._beating = self._loop.call_at(self._due, self._beat)
-        async for message in self._socket:
-            if message.type is not WSMsgType.TEXT:
-                await self._socket.close(code=1003, message=b"events are text")
-                break
-            self._bytes_in += len(message.data)
-            self._handler.receive_message(message.data)
-            await self._handler.caught_up()
+        try:
+            async for message in self._socket:
+                if message.type is not WSMsgType.TEXT:
+                    await self._socket.close(code=1003, message=b"events are text")
+                    break
+                self._bytes_in += len(message.data)
+                self._handler.receive_message(message.data)
+                await self._handler.caught_up()
+        except TimeoutError:
+            self._handler.closed("dead")
 
     async def lose(self) -> None:
         """The client is gone: so is the call, soon."""
@@ -140,14 +167,17 @@ class SocketLine:
         if self._over.is_set():
             return
         self._stop()
-        if self._writing is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await self._sent.wait() if self._unsent else None
-            self._writing.cancel()
-            await asyncio.wait({self._writing})
+        if self._transport is not None:
+            # Who reads nothing would let the last words, and this, wait for ever.
+            self._loop.call_later(CLOSE_S, self._transport.abort)
+        if self._tasks and self._unsent:
+            await self._sent.wait()
         if self._socket.prepared and not self._socket.closed:
             await self._socket.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._over.set()
 
     def _beat(self) -> None:

@@ -14,13 +14,17 @@ from .client_secrets import Secret
 from .dialect import wire_for
 from .errors import SignallingError
 from .resume import TOKEN_HEADER
-from .socket_call import CLOSE_S, HEARTBEAT_S, PROTOCOLS, Socket
+from .socket_call import CLOSE_S, Socket, keep_alive, open_socket
 from .wire import MakeWire
 
 PATH = "/v1/realtime"
 
 NAME_HEADER = "Visavis-Call-Name"
 "By which a front tells a worker the random part of a call's id: it cannot read the answer to an upgrade."
+
+
+_UNSENDABLE = (1005, 1006, 1015)
+"Codes that only say that none came, as of a worker that died (RFC 6455, 7.4.1)."
 
 
 class Opened(Protocol):
@@ -103,24 +107,32 @@ async def relay(
     request: web.Request, worker: aiohttp.ClientWebSocketResponse, max_message: int
 ) -> web.WebSocketResponse:
     """Pass what comes on a WebSocket on to a worker's, and back, until either is closed."""
-    client = web.WebSocketResponse(
-        protocols=PROTOCOLS,
-        timeout=CLOSE_S,
-        heartbeat=HEARTBEAT_S,
-        max_msg_size=max_message,
-        compress=False,
-    )
-    await client.prepare(request)
-    ways = {asyncio.create_task(_pass(client, worker)), asyncio.create_task(_pass(worker, client))}
+    client = open_socket(max_message)
+    tasks: set[asyncio.Task[None]] = set()
     try:
+        await client.prepare(request)
+        ways = {asyncio.create_task(_pass(client, worker)), asyncio.create_task(_pass(worker, client))}
+        tasks = ways | {asyncio.create_task(keep_alive(client))}
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.wait(ways)
+        if request.transport is not None:
+            # Who reads nothing would let this wait for ever.
+            asyncio.get_running_loop().call_later(CLOSE_S, request.transport.abort)
+        if client.prepared:
+            await client.close(code=_told(worker.close_code))
         await worker.close()
-        await client.close(code=worker.close_code or aiohttp.WSCloseCode.OK)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
     return client
+
+
+def _told(code: int | None) -> int:
+    """Return the code by which a client is told how its worker closed."""
+    if code in _UNSENDABLE:
+        return aiohttp.WSCloseCode.INTERNAL_ERROR
+    return code or aiohttp.WSCloseCode.OK
 
 
 _Either = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
@@ -134,5 +146,5 @@ async def _pass(source: _Either, target: _Either) -> None:
                     await target.send_str(message.data)
                 case WSMsgType.BINARY:
                     await target.send_bytes(message.data)
-    except ConnectionError:
+    except (ConnectionError, TimeoutError):
         pass  # the other way ends too

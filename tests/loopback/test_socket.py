@@ -3,8 +3,9 @@
 import asyncio
 import base64
 import json
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from speech import silence
+from visavis import socket_call
 from visavis.audio import RATE, Pcm
 from visavis.config import Config, ServerConfig
 from visavis.engine import FramesPart, TextPart
@@ -242,3 +244,64 @@ async def test_the_betas_client_has_the_betas_words(serve):
                 break
     assert {"conversation.item.created", "response.text.delta", "response.text.done"} <= set(kinds)
     assert "conversation.item.added" not in kinds
+
+
+class Deaf:
+    """A client that opens a call and reads nothing of it."""
+
+    def __init__(self, url: str) -> None:
+        self._host, _, port = url.removeprefix("http://").partition(":")
+        self._port = int(port)
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        self._socket.setblocking(False)
+
+    async def call(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(self._socket, (self._host, self._port))
+        lines = (
+            "GET /v1/realtime HTTP/1.1",
+            f"Host: {self._host}:{self._port}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Version: 13",
+            f"Sec-WebSocket-Key: {base64.b64encode(bytes(16)).decode()}",
+        )
+        await loop.sock_sendall(self._socket, "\r\n".join((*lines, "", "")).encode())
+        await loop.sock_recv(self._socket, 12)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.mark.parametrize("hung_up", [True, False])
+async def test_who_reads_nothing_is_let_go_with_all_that_was_written_for_them(serve, monkeypatch, hung_up):
+    monkeypatch.setattr(socket_call, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(socket_call, "SILENT_S", 30.0 if hung_up else 0.5)
+    server = await serve(ScriptedEngine([ANSWER]))
+    with closing(Deaf(server.url)) as client:
+        await client.call()
+        await until(lambda: len(server.sessions) == 1, "the call")
+        line = server.sessions[0]._peer
+        await until(lambda: line._transport is not None, "the socket is open")
+        for _ in range(200):
+            line.send_message("x" * 100_000)
+        if hung_up:
+            server.sessions[0].hang_up("the test is over")
+        await until(lambda: len(server.calls) == 0, "the call is gone")
+        await until(lambda: line._transport.get_write_buffer_size() == 0, "what was written is gone")
+
+
+async def test_who_sent_much_at_once_is_not_taken_for_gone_while_it_is_heard(serve, monkeypatch):
+    """Their answers to pings wait behind what they sent meanwhile."""
+    monkeypatch.setattr(socket_call, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(socket_call, "SILENT_S", 0.3)
+    server = await serve(ScriptedEngine([ANSWER]))
+    async with talking(server.url) as talk:
+        await talk.connection.session.update(
+            session={"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+        )
+        await talk.say(silence(60), size=60 * RATE)
+        await talk.say(silence(15))
+        await talk.connection.input_audio_buffer.clear()
+        await until(lambda: talk.count("input_audio_buffer.cleared") == 1, "all is heard", 30)
