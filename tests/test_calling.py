@@ -287,6 +287,18 @@ def test_calls_come_whole_however_the_server_cuts_them_and_end_the_answer() -> N
     ]
 
 
+def test_what_vllm_streams_for_a_function_that_must_be_called_is_read() -> None:
+    """As vLLM 0.32 sends it: the role, the name without arguments, pieces, and "stop" in the end."""
+    named = {"id": "chatcmpl-tool-b7b4", "type": "function", "index": 0, "function": {"name": "weather"}}
+    pieces = [{"index": 0, "function": {"arguments": part}} for part in ('{"pl', 'ace": ', '"Rome"', "}")]
+    events = [chunk(role="assistant", content="")]
+    events += [chunk(content=None, tool_calls=[call]) for call in (named, *pieces)]
+    assert decode(*events, chunk(finish="stop"), "[DONE]") == [
+        ToolCall("chatcmpl-tool-b7b4", "weather", '{"place": "Rome"}'),
+        Done("tool_calls"),
+    ]
+
+
 def test_a_call_is_told_before_the_end_of_the_answer() -> None:
     assert decode(piece(0, '{"place": "Rome"}', name="weather"))[0] == ToolCall(
         "c0", "weather", '{"place": "Rome"}'

@@ -16,14 +16,17 @@ from visavis.audio import RATE, Pcm
 from visavis.clip import encode_jpeg
 from visavis.engine import (
     AudioPart,
+    CallPart,
     Delta,
     Done,
     FramesPart,
     Message,
     Part,
     Request,
+    ResultPart,
     TextDelta,
     TextPart,
+    Tool,
     Usage,
 )
 from visavis.engine.vllm import VllmEngine
@@ -208,6 +211,30 @@ async def test_all_ways_of_media_can_follow_each_other_in_a_call(connect: Connec
     past = (Message("user", turn), Message("assistant", (TextPart("I see."),)))
     for media in ("interleaved", "separate", "frames"):
         assert (await ask(connect(media=media), request(heard, before=past))).text
+
+
+NOTHING = Tool("ping", "Pings.", '{"type": "object", "properties": {}, "additionalProperties": false}')
+
+
+async def test_a_server_that_reads_no_calls_says_so_and_is_asked_in_text(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = connect()
+    asked = replace(request(TextPart("Hello there")), tools=(NOTHING,))
+    assert (await ask(engine, asked)).text
+    assert caplog.text.count("reads no calls") == 1
+    assert (await ask(engine, asked)).text
+    assert caplog.text.count("reads no calls") == 1
+
+
+async def test_calls_and_results_of_the_past_are_taken(connect: Connect) -> None:
+    past = (
+        Message("user", (TextPart("Hello"),)),
+        Message("assistant", (CallPart("c1", "ping", "{}"),)),
+        Message("tool", (ResultPart("c1", "pong"),)),
+    )
+    for manner in ("server", "text"):
+        assert (await ask(connect(tools=manner), request(TextPart("And?"), before=past))).text
 
 
 async def test_a_voice_that_nobody_has_is_no_error(connect: Connect) -> None:
