@@ -21,16 +21,20 @@ from visavis.config import EngineConfig, FusionConfig, RouterConfig
 from visavis.engine import (
     AudioDelta,
     AudioPart,
+    CallPart,
     Delta,
     Done,
     FramesPart,
     Message,
     Part,
     Request,
+    ResultPart,
     Sent,
     TextDelta,
     TextPart,
     ThinkingDelta,
+    Tool,
+    ToolCall,
     Usage,
 )
 from visavis.engine.dashscope import DashscopeDecoder, DashscopeEngine
@@ -319,6 +323,44 @@ async def test_an_answer_cut_at_its_length_says_so() -> None:
         _,
     ):
         assert (await collect(engine))[-1] == Done("length")
+
+
+CLOCK = Tool("clock", "Tells the time.", '{"type": "object", "properties": {}}')
+
+
+async def test_functions_are_offered_and_calls_read_and_what_would_be_heard_of_them_is_not() -> None:
+    first = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "clock", "arguments": ""}}
+    rest = {"index": 0, "id": "", "function": {"arguments": "{}"}}
+    stream = playing(
+        chunk({"content": None, "tool_calls": [first]}),
+        chunk({"content": None, "tool_calls": [rest]}),
+        sound(RAMP),
+        chunk({}, "tool_calls"),
+        b"data: [DONE]\n\n",
+    )
+    async with talking(stream) as (engine, server):
+        deltas = await collect(engine, replace(ASK, tools=(CLOCK,)))
+    assert deltas == [ToolCall("call_1", "clock", "{}"), Done("tool_calls")]
+    (body,) = server.bodies
+    assert body["tools"][0]["function"]["name"] == "clock"
+    assert body["tool_choice"] == "auto"
+
+
+async def test_calls_and_results_of_the_past_keep_their_roles() -> None:
+    messages = (
+        *ASK.messages,
+        Message("assistant", (CallPart("c1", "clock", "{}"),)),
+        Message("tool", (ResultPart("c1", "noon"),)),
+    )
+    for manner, roles in (
+        ("server", ["user", "assistant", "tool"]),
+        ("text", ["system", "user", "assistant", "user"]),
+    ):
+        async with talking(playing(chunk({"content": "Noon."}, "stop")), tools=manner) as (engine, server):
+            assert text(await collect(engine, replace(ASK, messages=messages, tools=(CLOCK,)))) == "Noon."
+        (body,) = server.bodies
+        assert [message["role"] for message in body["messages"]] == roles
+        assert ("tools" in body) == (manner == "server")
 
 
 async def test_a_thinking_model_thinks_and_answers_in_text() -> None:

@@ -1,16 +1,16 @@
 """A call in which the server's own functions are called: run, seen, heard, and ended by them."""
 
 import asyncio
-import importlib.util
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import replay
 
 from sim import SILENCE, UNHURRIED, VOICE, LevelEar
 from visavis.config import Config, SessionConfig, Tool, ToolsConfig, TraceConfig
@@ -236,15 +236,6 @@ async def test_who_speaks_over_the_goodbye_keeps_the_call() -> None:
         assert not call.over
 
 
-def _replay() -> ModuleType:
-    spec = importlib.util.find_spec("replay")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 async def test_a_call_with_functions_can_be_replayed(tmp_path: Path) -> None:
     async with calling(calls("look"), ANSWER, trace=tmp_path) as call:
         await call.asks()
@@ -254,4 +245,4 @@ async def test_a_call_with_functions_can_be_replayed(tmp_path: Path) -> None:
         call.session.receive_frame(picture(at))
         await call.until(lambda: len(call.requests) == 2)
         await call.until(lambda: "output_audio_buffer.stopped" in call.kinds)
-    assert _replay().replay(tmp_path / "call.jsonl") is None
+    assert replay.replay(tmp_path / "call.jsonl") is None
