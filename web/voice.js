@@ -6,8 +6,16 @@ import { byId } from "./dom.js";
 export class Voice extends EventTarget {
   #element = byId("voice", HTMLAudioElement);
 
+  constructor() {
+    super();
+    // A phone may pause the voice of a hidden page, and lets it go on when the page is seen or touched again.
+    document.addEventListener("visibilitychange", () => this.#goOn());
+    document.addEventListener("pointerup", () => this.#goOn());
+  }
+
   /** @param {MediaStream} stream */
   async play(stream) {
+    useAudioSession("play-and-record");
     this.#element.srcObject = stream;
     try {
       await this.#element.play();
@@ -26,6 +34,11 @@ export class Voice extends EventTarget {
 
   stop() {
     this.#element.srcObject = null;
+    useAudioSession("auto");
+  }
+
+  #goOn() {
+    if (document.visibilityState === "visible" && this.#element.paused) void this.retry();
   }
 
   /** Let it come out of a certain speaker; false if that cannot be used. @param {string} id */
@@ -37,4 +50,13 @@ export class Voice extends EventTarget {
       return false;
     }
   }
+}
+
+/**
+ * Tell an iPhone that this is a call: its mute switch then leaves the voice alone. Other browsers have no such thing.
+ *
+ * @param {"auto" | "play-and-record"} type
+ */
+function useAudioSession(type) {
+  if ("audioSession" in navigator) Object.assign(/** @type {object} */ (navigator.audioSession), { type });
 }
