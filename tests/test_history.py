@@ -346,6 +346,17 @@ def test_a_client_may_have_less_sent_and_more_or_less_kept() -> None:
     assert cuts(0.9) > cuts(0.5) > cuts(0.0) > 0
 
 
+def test_what_is_sent_of_other_items_is_left_out_by_the_same_rule() -> None:
+    h = history(100)
+    given = [Item("", "user", (TextContent("x" * 70),)) for _ in range(9)]
+    h.truncation = Truncation("disabled")
+    (message,) = h.messages_of("", given)
+    assert len(message.parts) == 9
+    h.truncation = Truncation()
+    (message,) = h.messages_of("", given)
+    assert len(message.parts) < 5
+
+
 def test_a_limit_beyond_the_budget_is_none() -> None:
     assert talked(Truncation("retention_ratio", 0.6, 9_000)) == talked(Truncation())
 

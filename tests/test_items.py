@@ -222,6 +222,16 @@ def test_an_image_outlives_the_camera_pictures_of_its_time_but_not_many_others()
     assert len(items[-8].content) == len(items[-1].content) == 2
 
 
+def test_an_image_stays_when_what_was_said_with_it_is_known_in_words():
+    known = AudioContent(HEARD.pcm, "See this.")
+    turns = [(2.0 + k, ev.CreateItem("user", f"And {k}?")) for k in range(4)]
+    sim = Sim(client=[(1.0, ev.CreateItem("user", "", media=(known, IMAGE))), *turns]).run(7)
+    sound, images = sim.conversation.history.items[0].content
+    assert isinstance(sound, AudioContent)
+    assert sound.pcm is None
+    assert isinstance(images, FramesContent)
+
+
 def test_images_cost_what_they_are_worth():
     large = FramesContent((Frame(b"large", 1_024, 1_024, 0, "image"),))
     config = replace(UNHURRIED, history=replace(UNHURRIED.history, max_tokens=1_500))

@@ -44,6 +44,14 @@ def test_a_jpeg_that_is_small_enough_stays_as_it_is() -> None:
     assert (frame.width, frame.height, frame.source) == (640, 480, "image")
 
 
+def test_a_jpeg_with_much_beside_its_pixels_is_written_anew() -> None:
+    data = jpeg(64, 48)
+    comment = b"\xff\xfe" + (0xFFFF).to_bytes(2, "big") + bytes(0xFFFD)
+    frame = read_picture(data[:2] + comment * 17 + data[2:])
+    assert len(frame.jpeg) < 20_000
+    assert (frame.width, frame.height) == (64, 48)
+
+
 def test_what_is_too_large_is_shrunk() -> None:
     frame = read_picture(jpeg(3_072, 1_024))
     assert (frame.width, frame.height) == jpeg_size(frame.jpeg) == (MAX_SIDE, MAX_SIDE // 3)

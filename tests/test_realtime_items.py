@@ -166,6 +166,15 @@ def test_several_parts_make_one_item() -> None:
     assert [(frame.width, frame.height) for frame in images.frames] == [(64, 48)] * 2
 
 
+def test_sound_may_be_so_long_and_no_longer() -> None:
+    def said(seconds: int) -> dict[str, Any]:
+        sound = base64.b64encode(bytes(2 * RATE * seconds)).decode()
+        return create({"type": "input_audio", "audio": sound})
+
+    assert isinstance(decode(said(120)), ev.CreateItem)
+    assert refused(said(121)) == ("invalid_audio", f"{CONTENT}.audio")
+
+
 def test_sound_has_the_format_of_the_session() -> None:
     part = {"type": "input_audio", "audio": base64.b64encode(bytes([0x80] * 800)).decode()}
     event = decode(create(part), SessionConfig(input_format="audio/pcmu"))

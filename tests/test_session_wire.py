@@ -1,8 +1,10 @@
 """A session speaks what it is told to: another wire than OpenAI's, and its own messages."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +27,17 @@ class Plain:
     label = "plain"
     tells_audio = False
 
+    def __init__(self) -> None:
+        self.dry = threading.Event()
+
+    def _paint(self, word: str) -> ev.ClientEvent:
+        """Take as long as the test likes, and a thread of its own."""
+        assert threading.current_thread() is not threading.main_thread()
+        self.dry.wait()
+        if word == "mud":
+            raise ClientEventError("mud?", code="unknown")
+        return ev.CreateItem("user", word)
+
     def encode(self, event: ev.ServerEvent) -> list[str]:
         return [event.item.content[0].text] if isinstance(event, ev.ItemDone) else []
 
@@ -41,6 +54,8 @@ class Plain:
             case ["say", *words]:
                 items = tuple(ev.CreateItem("user", word, item_id=word) for word in words)
                 return Asked(items, replies=("so it be",))
+            case ["paint", word]:
+                return Asked(later=partial(self._paint, word))
             case ["hide", "camera"]:
                 return Asked(shown=(("camera", False),))
             case ["show", "camera"]:
@@ -67,7 +82,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def calling() -> AsyncIterator[tuple[Session, Peer]]:
+async def calling(wire: Plain | None = None) -> AsyncIterator[tuple[Session, Peer]]:
     config = Config(conversation=UNHURRIED)
     peers: list[Peer] = []
 
@@ -83,7 +98,7 @@ async def calling() -> AsyncIterator[tuple[Session, Peer]]:
         LevelEar(),
         CallTrace(config.trace, "call"),
         media=SimpleNamespace(peer=make_peer),
-        wire=lambda call_id: Plain(),
+        wire=lambda call_id: wire or Plain(),
     )
     running = asyncio.create_task(session.run())
     await asyncio.sleep(0)
@@ -108,6 +123,28 @@ async def test_what_is_refused_has_no_reply() -> None:
         session.receive_message("say one one two")
         await asyncio.sleep(0)
         assert sorted(peer.told) == ["one", "refused: There is an item 'one' already."]
+
+
+async def test_what_takes_its_time_is_made_elsewhere_and_what_came_after_it_waits() -> None:
+    wire = Plain()
+    async with calling(wire) as (session, peer):
+        for message in ("say one", "paint two", "say three", "paint mud", "say four"):
+            session.receive_message(message)
+        assert session.wants_frame(0)  # the loop goes on
+        await asyncio.sleep(0)
+        assert peer.told == ["so it be", "one"]
+        wire.dry.set()
+        await session.caught_up()
+    said = [text for text in peer.told if text != "so it be"]
+    assert said == ["one", "two", "three", "refused: mud?", "four", "farewell"]
+
+
+async def test_who_hangs_up_meanwhile_is_not_kept_waiting() -> None:
+    wire = Plain()
+    async with calling(wire) as (session, peer):
+        session.receive_message("paint two")
+    wire.dry.set()
+    assert peer.told == ["farewell"]
 
 
 async def test_what_the_client_hides_is_not_looked_at() -> None:

@@ -13,6 +13,8 @@ MAX_PIXELS = 4096 * 4096
 "What is decoded takes four bytes of each."
 MAX_SIDE = 1536
 "A page's text is legible then, and no more than 2304 tokens are spent."
+MAX_KEPT = 1 << 20
+"Bytes of a JPEG that stays as it is: some have more beside their pixels, and a call keeps many."
 QUALITY = 90
 "Of JPEGs that are written anew: edges of text survive it."
 
@@ -35,7 +37,7 @@ def read_picture(data: bytes) -> Frame:
         raise ValueError(f"it has {size[0]}×{size[1]} pixels, more than {MAX_PIXELS}")
     try:
         picture = _decode_png(data) if is_png else decode_jpeg(data)
-        if not is_png and max(size) <= MAX_SIDE:
+        if not is_png and max(size) <= MAX_SIDE and len(data) <= MAX_KEPT:
             return Frame(data, *size, 0, "image")
         return encode_jpeg(picture, 0, MAX_SIDE, QUALITY, "image")
     except (av.FFmpegError, IndexError) as error:

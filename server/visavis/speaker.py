@@ -514,8 +514,7 @@ class Speaker:
         response = self.response = self._make_response(create, now, answers, response_id, rounds)
         if spoken_until is not None:
             response.marks["speech_end"] = spoken_until
-        if not response.outside:
-            self.owed = False
+        self.owed = False
         self._has_answered = True
         self._playout.begin()
         self._waiting.begin(now)

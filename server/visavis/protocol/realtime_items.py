@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from .. import events as ev
+from ..audio import RATE
 from ..config import SoundFormat
 from ..frames import Frame
 from ..history import (
@@ -33,6 +34,8 @@ T = TypeVar("T")
 _MAX_PARTS = 64
 _MAX_IMAGES = 8
 "Of one message: an engine is shown all of them at once."
+_MAX_SOUND_S = 120
+"Of one message: twice as long as a turn can be."
 _MAX_INPUT = 256
 "Items that a response is given in place of the conversation."
 
@@ -186,7 +189,10 @@ def _read_sound(part: Fields, kind: SoundFormat) -> AudioContent:
     """Read what the user said; a transcript that comes with it stands for it once it is an older turn."""
 
     def sound(value: Any, param: str) -> Any:
-        return SoundReader().read(value, param, kind)
+        pcm = SoundReader().read(value, param, kind)
+        if len(pcm) > _MAX_SOUND_S * RATE:
+            refuse(f"{param} must be at most {_MAX_SOUND_S} s of sound.", param, "invalid_audio")
+        return pcm
 
     pcm = part.read("audio", optional(sound), None)
     transcript = part.read("transcript", optional(text(MAX_TEXT)), None)
