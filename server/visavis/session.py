@@ -356,7 +356,7 @@ class Session:
         if not self._inbox.put(text):
             full = ClientEventError("Sound was sent faster than it can be heard.", code="rate_limit_exceeded")
             self._send(self._wire.encode_error(full, echo=False))
-        elif self._reading is None and self._preparing is None:
+        elif self._reading is None:
             self._read()
 
     async def caught_up(self) -> None:
