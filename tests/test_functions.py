@@ -577,3 +577,28 @@ def test_calls_and_results_keep_together_whatever_happens(
     assert own == {event.item.id for event in sim.events(ev.CallAnswered)}
     assert len(sim.times(RunTool)) <= len(own)
     assert sim.conversation.floor is Floor.IDLE
+
+
+# Results that a client leaves to us to answer.
+
+
+def patient(at: float) -> list[tuple[float, ev.ClientEvent]]:
+    return [(at, ev.CreateResult("call_weather", "sunny")), (at, ev.CreateResponse(patient=True))]
+
+
+def test_results_that_come_while_something_else_is_answered_are_answered_after_it():
+    replies = [calling("weather"), Reply("Something else.", seconds=4), Reply("It is sunny.")]
+    sim = Sim(speech=[(1.0, 2.5), (4.5, 6.0)], config=CLIENT, replies=replies, client=patient(8)).run(20)
+    assert sim.errors == []
+    assert len(sim.requests()) == 3
+    assert sim.requests()[2].messages[-1].parts == (ResultPart("call_weather", "sunny"),)
+    played = names(sim, ev.PlayoutStarted, ev.PlayoutStopped)
+    assert played == ["PlayoutStarted", "PlayoutStopped"] * 2
+
+
+def test_results_that_come_while_the_user_speaks_are_in_the_answer_to_that():
+    replies = [calling("weather"), Reply("It is sunny.")]
+    sim = Sim(speech=[(1.0, 2.5), (4.5, 8.0)], config=CLIENT, replies=replies, client=patient(5.5)).run(20)
+    assert sim.errors == []
+    assert len(sim.requests()) == 2
+    assert sim.requests()[1].messages[-1].role == "user"

@@ -453,7 +453,7 @@ def test_a_call_is_told_with_its_arguments_and_what_it_gave() -> None:
         ),
     ]
     asked = say(wire, "llm-function-call-result", result_of("call_1"))
-    assert asked.events == (ev.CreateResult("call_1", "21 degrees"), ev.CreateResponse())
+    assert asked.events == (ev.CreateResult("call_1", "21 degrees"), ev.CreateResponse(patient=True))
     given = Item("item_9", "tool", (ResultContent("call_1", "21 degrees"),))
     assert told(wire, ev.ItemDone(given, None)) == [
         (
@@ -475,7 +475,9 @@ def test_results_are_answered_when_the_last_is_there() -> None:
     assert say(wire, "llm-function-call-result", result_of("call_2", {"degrees": 21})).events == (
         ev.CreateResult("call_2", '{"degrees": 21}'),
     )
-    assert say(wire, "llm-function-call-result", result_of("call_1")).events[1:] == (ev.CreateResponse(),)
+    assert say(wire, "llm-function-call-result", result_of("call_1")).events[1:] == (
+        ev.CreateResponse(patient=True),
+    )
 
 
 def test_where_the_server_runs_some_itself_it_asks_for_the_answer_if_it_is_last() -> None:
@@ -485,7 +487,9 @@ def test_where_the_server_runs_some_itself_it_asks_for_the_answer_if_it_is_last(
     told(wire, *calls(call("call_3"), call("call_4", own=True), response_id=2))
     ((kind, data),) = told(wire, ev.CallAnswered(2, call("call_4", own=True, result="so"), None, 1))
     assert (kind, data["tool_call_id"], data["result"]) == ("llm-function-call-stopped", "call_4", "so")
-    assert say(wire, "llm-function-call-result", result_of("call_3")).events[1:] == (ev.CreateResponse(),)
+    assert say(wire, "llm-function-call-result", result_of("call_3")).events[1:] == (
+        ev.CreateResponse(patient=True),
+    )
 
 
 def test_no_client_answers_for_the_server() -> None:
@@ -497,7 +501,7 @@ def test_no_client_answers_for_the_server() -> None:
 def test_a_result_of_a_call_made_before_the_client_came_back_is_answered() -> None:
     wire = protocol(None)
     asked = say(wire, "llm-function-call-result", result_of("call_1"))
-    assert asked.events == (ev.CreateResult("call_1", "21 degrees"), ev.CreateResponse())
+    assert asked.events == (ev.CreateResult("call_1", "21 degrees"), ev.CreateResponse(patient=True))
     given = Item("item_9", "tool", (ResultContent("call_1", "21 degrees"),))
     ((_, data),) = told(wire, ev.ItemDone(given, None))
     assert data == {"tool_call_id": "call_1", "cancelled": False, "result": "21 degrees"}

@@ -259,6 +259,9 @@ class Conversation:
                 )
             self._speaker.respond_outside(event, now)
             return
+        if event.patient:
+            self._speaker.answer_results(event)
+            return
         if self._speaker.response is not None and self._speaker.response.generating:
             raise ClientEventError(
                 "A response is being generated; cancel it or wait for its response.done.",

@@ -117,6 +117,8 @@ class CreateResponse:
     "What it answers in place of the conversation: items, and ids of those in it."
     metadata: tuple[tuple[str, str], ...] = ()
     "The client's own, told with the response."
+    patient: bool = False
+    "It answers results, once nobody speaks; any other that comes first answers them, too."
 
 
 @dataclass(frozen=True, slots=True)

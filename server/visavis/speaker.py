@@ -33,7 +33,7 @@ from .engine import (
     Usage,
 )
 from .errors import EngineError, EngineLost, EngineRefused
-from .functions import MAX_CALLS, Functions
+from .functions import MAX_CALLS, FollowUp, Functions
 from .history import AudioContent, History, Item
 from .lines import Line, Lines
 from .outbox import Outbox
@@ -237,6 +237,10 @@ class Speaker:
             create = self._outside.popleft()
             response = self._next_response(create, now)
             self._outbox.put(StartResponse(response.id, self._request(create, self._messages(create))))
+
+    def answer_results(self, create: ev.CreateResponse) -> None:
+        """Have `follow_up` ask for the answer to what a client's functions gave."""
+        self._functions.due = FollowUp(create, rounds=1)
 
     def heed_user(self) -> None:
         """The user has said something: results that nobody has asked about will be in the answer to that."""

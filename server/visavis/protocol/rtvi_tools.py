@@ -18,6 +18,9 @@ Body = dict[str, Any]
 _MAX_CALLS = 64
 "Calls that are remembered; the oldest give way."
 
+_ANSWER = ev.CreateResponse(patient=True)
+"A function may take so long that the user says something else meanwhile."
+
 
 @dataclass(slots=True)
 class _Call:
@@ -71,13 +74,13 @@ class ToolCalls:
         call = self._calls.get(call_id)
         result = ev.CreateResult(call_id, output)
         if call is None:  # of a call that this one goes on from, or of none, which is refused
-            return result, ev.CreateResponse()
+            return result, _ANSWER
         if call.own:
             refuse(f"{call.name} is run by the server.", data.param("tool_call_id"))
         call.answered = True
         others = [other for other in self._calls.values() if other.response_id == call.response_id]
         # Once the server's own are done, it asks by itself.
-        return (result, ev.CreateResponse()) if all(other.answered for other in others) else (result,)
+        return (result, _ANSWER) if all(other.answered for other in others) else (result,)
 
     def _remember(self, call: CallContent, response_id: int) -> None:
         self._calls[call.call_id] = _Call(response_id, call.name, call.own)
