@@ -86,3 +86,22 @@ def test_more_than_anybody_says_at_once_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(realtime_sound, "MAX_SECONDS", 1)
     with pytest.raises(ClientEventError):
         SoundReader().read(base64_of(bytes(2 * RATE + 2)), "audio", "audio/pcm")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_bound_of_a_message_is_in_seconds_of_its_format(kind: SoundFormat, monkeypatch):
+    monkeypatch.setattr(realtime_sound, "MAX_SECONDS", 2)
+    bytes_per_s = 2 * RATE if kind == "audio/pcm" else 8_000
+    assert len(SoundReader().read(base64_of(bytes(2 * bytes_per_s)), "audio", kind)) == 2 * RATE
+    with pytest.raises(ClientEventError, match="at most 2 s"):
+        SoundReader().read(base64_of(bytes(2 * bytes_per_s + 1)), "audio", kind)
+
+
+def test_seconds_of_g711_at_once_are_as_in_pieces():
+    data = encode_g711(np.tile(SPEECHLIKE, 3), "pcmu")
+    pieces = SoundReader()
+    apart = [
+        pieces.read(base64_of(data[at : at + 160]), "a", "audio/pcmu") for at in range(0, len(data), 160)
+    ]
+    whole = SoundReader().read(base64_of(data), "a", "audio/pcmu")
+    assert np.array_equal(whole, np.concatenate(apart))

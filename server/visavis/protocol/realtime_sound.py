@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ..audio import RATE, Pcm, Resampler
+from ..audio import EMPTY, RATE, Pcm, Resampler
 from ..codecs import G711_RATE, encode_g711, g711_table
 from ..config import SoundFormat
 from .fields import refuse, refuse_type
 
 APPEND = "input_audio_buffer.append"
 
-MAX_SECONDS = 600
-"Of sound in one message: OpenAI's 15 MiB are 330 s of PCM and half an hour of G.711."
+MAX_SECONDS = 330
+"Of sound in one message: what OpenAI's 15 MiB are of PCM. To read them takes a third of a second."
+
+_AT_ONCE = G711_RATE
+"Samples of G.711 made into PCM in one go: a minute would take six times as long as its seconds one by one."
 
 
 class SoundReader:
@@ -31,7 +34,7 @@ class SoundReader:
 
     def read(self, value: Any, param: str, kind: SoundFormat) -> Pcm:
         """Return the next of the sound (mono, 24 kHz). Raises ClientEventError."""
-        data = _decoded(value, param)
+        data = _decoded(value, param, kind)
         if kind != self._format:
             self.clear()
             self._format = kind
@@ -41,7 +44,9 @@ class SoundReader:
             pcm = np.frombuffer(data[:whole], "<i2").astype(np.int16)
             self._half_sample = data[whole:]
             return pcm
-        return self._resampler.process(g711_table(_law(kind))[np.frombuffer(data, np.uint8)])
+        sound = g711_table(_law(kind))[np.frombuffer(data, np.uint8)]
+        parts = (sound[at : at + _AT_ONCE] for at in range(0, len(sound), _AT_ONCE))
+        return np.concatenate((EMPTY, *map(self._resampler.process, parts)))
 
     def clear(self) -> None:
         """What comes next does not go on where that ended."""
@@ -71,14 +76,14 @@ class SoundWriter:
         return self.write(np.zeros(held, np.int16)) if held else ""
 
 
-def _decoded(value: Any, param: str) -> bytes:
+def _decoded(value: Any, param: str, kind: SoundFormat) -> bytes:
     if not isinstance(value, str):
         refuse_type(value, param, "a string")
     try:
         data = base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         refuse(f"{param} must be base64 of the sound.", param, "invalid_audio")
-    if len(data) > MAX_SECONDS * 2 * RATE:
+    if len(data) > MAX_SECONDS * (2 * RATE if kind == "audio/pcm" else G711_RATE):
         refuse(f"{param} must be at most {MAX_SECONDS} s of sound.", param, "invalid_audio")
     return data
 
