@@ -111,6 +111,14 @@ def test_more_than_may_wait_are_turned_away_until_a_code_expires() -> None:
     assert [each.address for each in some.wanting(NOW + 600)] == ["10.0.0.2", "10.0.0.3", "10.0.0.4"]
 
 
+def test_one_address_has_half_of_the_places_at_most_and_pushes_out_its_own() -> None:
+    some = Kiosks(KioskConfig(code_s=600.0, max_wanting=4))
+    other = some.begin("10.0.0.9", "", NOW)
+    offers = [some.begin("10.0.0.1", "", NOW + second) for second in range(9)]
+    assert some.find(other.token, NOW + 9) is not None
+    assert [some.find(offer.token, NOW + 9) is not None for offer in offers] == [False] * 7 + [True] * 2
+
+
 def test_no_more_devices_are_let_in_than_are_read_and_written_together() -> None:
     many = [Device(f"{number:016x}", "", "", NOW) for number in range(MAX_DEVICES)]
     some = Kiosks(CONFIG, devices=many)

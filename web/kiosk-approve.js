@@ -49,7 +49,7 @@ class ApprovePage {
 
   constructor() {
     // The picture that a screen shows leads here with its code behind the #, which no server and no log sees.
-    this.#code.value = decodeURIComponent(location.hash.slice(1));
+    this.#code.value = location.hash.slice(1);
     if (this.#code.value) history.replaceState(null, "", location.pathname);
     this.#keyForm.addEventListener("submit", (event) => {
       event.preventDefault();

@@ -110,8 +110,12 @@ class Front:
             try:
                 worker = await self._connect(number, request)
             except aiohttp.WSServerHandshakeError as error:
+                told = "" if error.headers is None else error.headers.get(hdrs.RETRY_AFTER, "")
                 raise SignallingError(
-                    error.status, "The call was refused; see the server's log.", code="refused"
+                    error.status,
+                    "The call was refused; see the server's log.",
+                    code="refused",
+                    retry_after_s=int(told) if told.isdecimal() else None,
                 ) from error
             except aiohttp.ClientError as error:
                 logger.warning("worker %d opens no call: %s", number, error or type(error).__name__)

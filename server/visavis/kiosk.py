@@ -123,8 +123,14 @@ class Kiosks:
         return list(self._devices.values())
 
     def begin(self, address: str, agent: str, now: float) -> Offer:
-        """Take in a device that wants in. Raises FullError: nobody is pushed out for it."""
+        """Take in a device that wants in. Raises FullError: nobody else is pushed out for it.
+
+        One address has half of the places at most; then its oldest goes.
+        """
         self._wanting = {each.id: each for each in self.wanting(now)}
+        own = [each.id for each in self._wanting.values() if each.address == address]
+        if len(own) >= max(1, self._config.max_wanting // 2):
+            del self._wanting[own[0]]
         if len(self._wanting) >= self._config.max_wanting:
             raise FullError("Too many devices wait to be approved.")
         ident = self._random.randbytes(_ID_BYTES).hex()
