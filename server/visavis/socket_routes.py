@@ -22,6 +22,8 @@ PATH = "/v1/realtime"
 NAME_HEADER = "Visavis-Call-Name"
 "By which a front tells a worker the random part of a call's id: it cannot read the answer to an upgrade."
 
+_OTHER_SOCKETS = ("call_id", "intent")
+"By which OpenAI's clients ask for a WebSocket beside another call, or for one that only transcribes."
 
 _UNSENDABLE = (1005, 1006, 1015)
 "Codes that only say that none came, as of a worker that died (RFC 6455, 7.4.1)."
@@ -94,13 +96,16 @@ def socket_routes(take: Handler) -> list[web.AbstractRouteDef]:
 
 
 def check_upgrade(response: web.WebSocketResponse, request: web.Request) -> None:
-    """Raise SignallingError (426) for a request that asks for no WebSocket."""
+    """Raise SignallingError for who asks for no WebSocket (426), or for one that is not a call's (400)."""
     if not response.can_prepare(request):
         raise SignallingError(
             426,
             f"Open a WebSocket here, or POST an offer to {PATH}/calls.",
             code="upgrade_required",
         )
+    for name in filter(request.query.__contains__, _OTHER_SOCKETS):
+        message = f"A WebSocket here is a call of its own; {name} is not taken."
+        raise SignallingError(400, message, code="unsupported_parameter", param=name)
 
 
 async def relay(

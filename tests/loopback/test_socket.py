@@ -165,6 +165,16 @@ async def test_who_asks_for_no_socket_is_told_what_to_do(serve):
         assert "WebSocket" in (await response.json())["error"]["message"]
 
 
+@pytest.mark.parametrize("query", ["call_id=rtc_1", "intent=transcription"])
+async def test_who_asks_for_another_kind_of_socket_gets_no_call(serve, query):
+    server = await serve(ScriptedEngine([ANSWER]))
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await http.ws_connect(f"{server.url}/v1/realtime?{query}")
+    assert refused.value.status == 400
+    assert not server.sessions
+
+
 async def test_a_binary_message_ends_the_call_with_a_reason(serve):
     server = await serve(ScriptedEngine([ANSWER]))
     async with aiohttp.ClientSession() as http, http.ws_connect(f"{server.url}/v1/realtime") as socket:

@@ -3,14 +3,18 @@
 The packages are those of package.json; VISAVIS_STOCK_CLIENTS names the folder where they are installed.
 """
 
+import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
+from openai.types.realtime import RealtimeServerEvent
+from pydantic import TypeAdapter
 
 from visavis.app import CALLS, build_app
 from visavis.audio import Pcm, level_dbfs
@@ -39,6 +43,22 @@ class Server:
 
 Serve = Callable[[str, Engine], Awaitable[Server]]
 "Starts a server that has the page of a client's name."
+
+_ORACLE: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
+
+
+def check_events(told: list[dict[str, Any]]) -> None:
+    """Hold what a client was told against OpenAI's own types; events of ours are not among them."""
+    for event in told:
+        if not event["type"].startswith("visavis."):
+            _ORACLE.validate_python(event)
+
+
+async def until(condition: Callable[[], object], patience_s: float = 15.0) -> None:
+    """Wait for what no event tells of; the patience only bounds a test that has failed."""
+    async with asyncio.timeout(patience_s):
+        while not condition():  # noqa: ASYNC110 - conditions of all kinds
+            await asyncio.sleep(0.02)
 
 
 class LoudEar:
