@@ -121,6 +121,13 @@ def _missing_redis() -> str | None:
     return None if shutil.which("redis-server") else "no redis-server (apt-get install redis-server)"
 
 
+def _missing_network() -> str | None:
+    # Only who makes networks needs what is in there.
+    from loopback import link
+
+    return link.missing()
+
+
 MISSING: dict[str, Callable[[], str | None]] = {
     "models": _missing_models,
     "browser": _missing_browser,
@@ -133,6 +140,7 @@ MISSING: dict[str, Callable[[], str | None]] = {
     "coturn": _missing_coturn,
     "haproxy": _missing_haproxy,
     "redis": _missing_redis,
+    "network": _missing_network,
 }
 
 

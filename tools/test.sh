@@ -98,6 +98,7 @@ prepare local,dev
 timed "smart-turn" smart_turn
 timed "chromium" debian chromium chromium
 timed "espeak-ng" debian espeak-ng espeak-ng
+timed "iproute2" debian iproute2 tc
 timed "coturn" server coturn turnserver
 timed "HAProxy" server haproxy haproxy
 timed "Redis" server redis-server redis-server

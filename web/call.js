@@ -17,7 +17,7 @@ const ANSWER_MS = 20_000;
 /** Who comes back does not wait so long for one answer: what was sent into a dead network is soon sent anew. */
 const ANSWER_AGAIN_MS = 4_000;
 const CONNECT_MS = 12_000;
-/** No packet for so long, when one comes every 20 ms, and the server is asked whether it still has the call, */
+/** No packet for so long, which may be mere silence, and the server is asked whether it still has the call, */
 const QUIET_MS = 800;
 /** which may take it so long, and is not asked more often. */
 const ASK_MS = 2_000;

@@ -250,7 +250,12 @@ async def call(
     done: list[Turn] = []
     kept: list[Pcm] = []
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with aiohttp.ClientSession(headers=headers) as http, Media(RtcConfig()) as media:
+    # A connection that was kept is of no use on another network.
+    connector = aiohttp.TCPConnector(force_close=True)
+    async with (
+        aiohttp.ClientSession(headers=headers, connector=connector) as http,
+        Media(RtcConfig()) as media,
+    ):
         line = Dialer(http, server, lambda: media.caller(caller, next_picture, _CAMERA_FPS), caller)
         try:
             await line.connect()

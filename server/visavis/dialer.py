@@ -19,10 +19,12 @@ _CONNECT_S = 20.0
 _BUSY_S = 120
 "How long a server that is busy or warming up is asked again."
 _WATCH_S = 0.25
-_QUIET_MS = 800
-"Without a packet, when one comes every 20 ms, after which the server is asked whether it has the call;"
+_QUIET_MS = 1_300
+"Without a packet, of which one comes each second in silence; then the server is asked if it has the call,"
 _ASK_S = 2.0
-"this long at most, and not more often than that."
+"this long at most."
+_ASTRAY_MS = 2_000
+"Without a packet although the server has answered: they go where we are no longer."
 _GONE = (404, 410, 502, 503, 504)
 "What a server, or a balancer before it, says of a call that it has no more."
 _BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -111,14 +113,17 @@ class Dialer:
             await self._peer.aclose()
 
     async def _watch(self, peer: OutgoingPeer) -> None:
-        """Notice that the server has no call any more, sooner than the peer alone would."""
+        """Notice that the server has no call any more, or no way to us, sooner than the peer alone would."""
         while not self._caller.over.is_set():
             await asyncio.sleep(_WATCH_S)
             if peer.stats().silent_ms < _QUIET_MS:
                 continue
-            if await self._is_gone() and peer.stats().silent_ms >= _QUIET_MS:
-                self._caller.closed("dead")
-            await asyncio.sleep(_ASK_S)
+            gone = await self._is_gone()
+            while (silent_ms := peer.stats().silent_ms) >= _QUIET_MS:
+                if gone or silent_ms >= _ASTRAY_MS:
+                    self._caller.closed("dead")
+                    return
+                await asyncio.sleep(_WATCH_S)
 
     async def _is_gone(self) -> bool:
         try:

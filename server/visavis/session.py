@@ -169,8 +169,8 @@ class Session:
         "What the client says that it does not show, though pictures come."
         self._over = asyncio.Event()
         self._reason = ""
-        self._silent_s = 0.0
-        "For so long nothing had come from the caller at the end, who then heard nothing either."
+        self._lost_s = 0.0
+        "Of our voice, what was sent last and not heard: nothing came from the caller any more."
         self._allowance = config.server.max_events_per_s
         self._allowance_at = self._loop.time()
 
@@ -278,7 +278,7 @@ class Session:
     async def _leave(self) -> None:
         """Leave the conversation as the caller heard it, or nothing if the caller has left it."""
         with self._guarding:
-            self._conversation.end(self._loop.time(), self._silent_s)
+            self._conversation.end(self._loop.time(), self._lost_s)
         if self._keeping is not None:
             await self._keeping.aclose(forget=self._reason in _LEFT)
 
@@ -286,7 +286,7 @@ class Session:
         """End the call soon; `run` returns."""
         if not self._over.is_set():
             self._reason = reason
-            self._silent_s = self._peer.stats().silent_ms / 1000
+            self._lost_s = self._peer.stats().said_since_ms / 1000
             self._over.set()
 
     def _fail(self) -> None:

@@ -49,7 +49,7 @@ async def until(condition: Callable[[], bool], what: str, patience_s: float = 30
 
 @asynccontextmanager
 async def running_server(
-    config: Config, engine: Engine, session: type[Session] = Session
+    config: Config, engine: Engine, session: type[Session] = Session, host: str = "127.0.0.1"
 ) -> AsyncIterator[Server]:
     """Serve on loopback, at `config.server.port` unless that is the usual one: then at any that is free."""
     pool = SileroPool()
@@ -76,8 +76,8 @@ async def running_server(
     await runner.setup()
     port = 0 if config.server.port == ServerConfig().port else config.server.port
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        yield Server(f"http://127.0.0.1:{runner.addresses[0][1]}", app[CALLS], sessions)
+        await web.TCPSite(runner, host, port).start()
+        yield Server(f"http://{host}:{runner.addresses[0][1]}", app[CALLS], sessions)
     finally:
         await runner.cleanup()
         await media.aclose()

@@ -57,6 +57,8 @@ class Leg(Protocol):
     "Our voice: the track of the audio transceiver."
     heard: float
     "When the last packet of any kind came, in the loop's time; who watches may move it."
+    prompt: bool
+    "Whether `heard` is set by each packet at once."
     dead_after_s: float
     "Silence on the wire by which the other side is dead."
 

@@ -31,6 +31,16 @@ logger = logging.getLogger(__name__)
 WATCH_S = 0.25
 "How often life is looked for."
 
+HOLD_S = 0.4
+"""Without a packet from who sends sound all the time: the network is out, and what would be said now would
+not be heard. It waits. A radio that sleeps or hands over takes less."""
+
+MANY = 3
+"Packets of sound between two looks, of twelve: who sends nothing in silence has one then."
+
+STEADY_LOOKS = 40
+"With as many each time, who sends sends in silence, too: nobody speaks for ten seconds without a breath."
+
 CHANNEL_PATIENCE_S = 2.0
 "A caller that negotiated a data channel and opens none by then gets one opened by us."
 
@@ -106,6 +116,11 @@ class Link(LegHandler):
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._watched = 0.0
+        self._voice = 0
+        "Packets of sound by the last look."
+        self._few = True
+        "Hardly any came since the look before."
+        self._steady_looks = 0
         self._since = 0.0
         "When the present state began."
         self._closing: asyncio.Task[None] | None = None
@@ -162,8 +177,13 @@ class Link(LegHandler):
 
     def stats(self) -> PeerStats:
         heard = self.leg.heard
-        silent_ms = round(1000 * (self.loop.time() - heard)) if heard else 0
-        return replace(self.leg.stats(), messages_dropped=self.channel.dropped, silent_ms=silent_ms)
+        silent_s = self.loop.time() - heard if heard else 0.0
+        return replace(
+            self.leg.stats(),
+            messages_dropped=self.channel.dropped,
+            silent_ms=round(1000 * silent_s),
+            said_since_ms=round(1000 * (min(silent_s, HOLD_S) if self._steady else silent_s)),
+        )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something for as long as the call lasts."""
@@ -242,7 +262,7 @@ class Link(LegHandler):
         self._tell(self.handler.receive_frame, frame)
 
     def pull_audio(self) -> Pcm:
-        if self.state is State.ENDED:
+        if self.state is State.ENDED or (self._steady and self.loop.time() - self.leg.heard > HOLD_S):
             return _SILENCE
         try:
             return self.handler.pull_audio()
@@ -259,6 +279,7 @@ class Link(LegHandler):
         if late > WATCH_S:  # the loop stood still, and packets wait unread: that is not the caller's silence
             self.leg.heard += late
         self._watched = now
+        self._note_steadiness(now)
         if self.state is State.CONNECTING and now - self._since > self.config.connect_s:
             self.fail("timeout")
         elif self.state is State.CONNECTED and now - self.leg.heard > self.leg.dead_after_s:
@@ -268,6 +289,20 @@ class Link(LegHandler):
         else:
             self._offer_channel(now)
             self._watch = self.loop.call_later(WATCH_S, self._look)
+
+    def _note_steadiness(self, now: float) -> None:
+        """See whether the other side sends sound all the time; while nothing comes at all, that is not seen."""
+        voice = self.leg.stats().packets_received
+        many, few = voice - self._voice >= MANY, self._few
+        self._voice, self._few = voice, not many
+        if many:
+            self._steady_looks += 1
+        elif few and now - self.leg.heard < WATCH_S:
+            self._steady_looks = 0
+
+    @property
+    def _steady(self) -> bool:
+        return self.leg.prompt and self._steady_looks >= STEADY_LOOKS
 
     def _offer_channel(self, now: float) -> None:
         if (

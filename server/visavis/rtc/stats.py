@@ -46,3 +46,5 @@ class PeerStats:
     "Pictures that nobody had time to decode."
     silent_ms: int = 0
     "Since the last packet of any kind came from the caller."
+    said_since_ms: int = 0
+    "Of our voice, which the caller has not heard if the network was out."

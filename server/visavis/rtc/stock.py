@@ -57,6 +57,7 @@ class StockLeg(Leg):
         self._loop = asyncio.get_running_loop()
         self.output = AudioOutput(handler.pull_audio)
         self.heard = 0.0
+        self.prompt = False
         self.dead_after_s = max(PATIENCE_S, config.dead_peer_s)
         self._audio: AudioInput | None = None
         self._codec = "opus"

@@ -50,6 +50,7 @@ class LeanLeg(Leg):
         self._loop = asyncio.get_running_loop()
         self.output = AudioOutput(handler.pull_audio)
         self.heard = 0.0
+        self.prompt = True
         self.dead_after_s = config.dead_peer_s
         self._transports: dict[RTCDtlsTransport, Transport] = {}
         self._attached: set[aioice.Connection] = set()
