@@ -1,7 +1,7 @@
 """What tests share: markers that skip by name what this machine cannot run, and speech.
 
 With VISAVIS_ALL_TESTS=1, as in CI, a test that would be skipped so fails instead, unless it lacks the
-recordings or IPv6, which cannot be had by installing something.
+recordings, IPv6 or the right to make networks, which cannot be had by installing something.
 """
 
 import functools
@@ -33,7 +33,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark, missing in MISSING.items():
         if item.get_closest_marker(mark) and (reason := missing()):
-            if mark in ("people", "ipv6"):
+            if mark in ("people", "ipv6", "network"):
                 pytest.skip(reason)
             _skip(reason)
 

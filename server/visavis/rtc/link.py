@@ -291,7 +291,7 @@ class Link(LegHandler):
             self._watch = self.loop.call_later(WATCH_S, self._look)
 
     def _note_steadiness(self, now: float) -> None:
-        """See whether the other side sends sound all the time; while nothing comes at all, that is not seen."""
+        """See whether the other side sends sound all the time; while nothing comes, that is not seen."""
         voice = self.leg.stats().packets_received
         many, few = voice - self._voice >= MANY, self._few
         self._voice, self._few = voice, not many
