@@ -4,12 +4,9 @@
 import { OpenAIRealtimeWebRTC, RealtimeAgent, RealtimeSession, tool } from "@openai/agents-realtime";
 import { z } from "zod";
 
-const audio = new AudioContext();
-const tone = new OscillatorNode(audio, { frequency: 440 });
-const voice = new GainNode(audio, { gain: 0 });
-const microphone = audio.createMediaStreamDestination();
-tone.connect(voice).connect(microphone);
-tone.start();
+import { Voice } from "./voice.js";
+
+const voice = new Voice();
 
 const weather = tool({
   name: "weather",
@@ -21,7 +18,7 @@ const agent = new RealtimeAgent({ name: "Friend", instructions: "Be brief.", too
 
 const player = Object.assign(new Audio(), { autoplay: true });
 const transport = new OpenAIRealtimeWebRTC({
-  mediaStream: microphone.stream,
+  mediaStream: new MediaStream([voice.track]),
   audioElement: player,
   baseUrl: `${location.origin}/v1/realtime/calls`,
   changePeerConnection: async (connection) => {
@@ -49,11 +46,7 @@ Object.assign(window, {
   noted,
   listen,
   /** Be heard for so many milliseconds. */
-  async speak(ms) {
-    voice.gain.value = 0.5;
-    await listen(ms);
-    voice.gain.value = 0;
-  },
+  speak: (ms) => voice.speak(ms),
   count: (type) => told.filter((event) => event.type === type).length,
   words: () => noted.history.flatMap(({ content }) => content ?? []).map(({ text, transcript }) => text ?? transcript),
 });

@@ -4,6 +4,8 @@
 import { PipecatClient, RTVIEvent } from "@pipecat-ai/client-js";
 import { SmallWebRTCTransport } from "@pipecat-ai/small-webrtc-transport";
 
+import { Voice } from "./voice.js";
+
 /** In place of Daily's, which fetches its own from elsewhere. */
 class Devices {
   supportsScreenShare = false;
@@ -20,13 +22,8 @@ class Devices {
   }
 
   async initialize() {
-    const audio = new AudioContext();
-    const tone = new OscillatorNode(audio, { frequency: 440 });
-    this.voice = new GainNode(audio, { gain: 0 });
-    const microphone = audio.createMediaStreamDestination();
-    tone.connect(this.voice).connect(microphone);
-    tone.start();
-    this.#tracks.audio = microphone.stream.getAudioTracks()[0];
+    this.voice = new Voice();
+    this.#tracks.audio = this.voice.track;
     if (this.isCamEnabled) {
       const camera = await navigator.mediaDevices.getUserMedia({ video: true });
       this.#tracks.video = camera.getVideoTracks()[0];
@@ -47,10 +44,8 @@ class Devices {
   }
 
   /** Be heard for so many milliseconds. */
-  async speak(ms) {
-    this.voice.gain.value = 0.5;
-    await this.listen(ms);
-    this.voice.gain.value = 0;
+  speak(ms) {
+    return this.voice.speak(ms);
   }
 
   /** Say nothing for so long. */

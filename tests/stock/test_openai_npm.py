@@ -1,4 +1,4 @@
-"""OpenAI's client for browsers, as published, calls over a WebSocket."""
+"""OpenAI's client for browsers, as published, calls over a WebSocket and over WebRTC."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def engine() -> ScriptedEngine:
 
 @pytest.fixture
 async def server(serve: Serve, engine: ScriptedEngine) -> Server:
-    return await serve("openai_socket", engine)
+    return await serve("openai_npm", engine)
 
 
 @pytest.fixture
@@ -46,21 +46,27 @@ async def page(server: Server, browser: int) -> AsyncIterator[Page]:
 
 
 async def send(page: Page, kind: str, **event: Any) -> None:
-    await page.evaluate(f"send({json.dumps({'type': kind, **event})})")
+    await page.evaluate(f"link.send({json.dumps({'type': kind, **event})})")
 
 
+@pytest.mark.parametrize("way", ["websocket", "webrtc"])
 async def test_a_talk_by_voice_by_text_and_with_a_function(
-    page: Page, server: Server, engine: ScriptedEngine
+    page: Page, server: Server, engine: ScriptedEngine, way: str
 ) -> None:
-    await page.evaluate(f"connect({json.dumps({'instructions': 'Be brief.', 'tools': [WEATHER]})})")
-    await page.evaluate("say(1.5, 0.5)")
-    await page.evaluate("say(1.5, 0)")
+    settings = {"instructions": "Be brief.", "tools": [WEATHER]}
+    await page.evaluate(f"connect('{way}', {json.dumps(settings)})")
+    await page.evaluate("link.speak(1.0)")
     await page.wait_for("all('response.done').length === 1")
+    await page.wait_for("all('conversation.item.input_audio_transcription.completed').length === 1")
     (transcript,) = await page.evaluate("all('conversation.item.input_audio_transcription.completed')")
     assert transcript["transcript"] == "a tone"
     deltas = await page.evaluate("all('response.output_audio.delta').map(({delta}) => delta)")
-    heard = np.frombuffer(b"".join(map(base64.b64decode, deltas)), "<i2")
-    np.testing.assert_array_equal(heard, tone(1.0))
+    if way == "websocket":
+        heard = np.frombuffer(b"".join(map(base64.b64decode, deltas)), "<i2")
+        np.testing.assert_array_equal(heard, tone(1.0))
+    else:
+        assert not deltas
+        await page.wait_for("all('output_audio_buffer.stopped').length === 1")
     assert any(isinstance(part, AudioPart) for part in engine.requests[0].messages[-1].parts)
     assert "Be brief." in engine.requests[0].messages[0].text
 
@@ -78,5 +84,5 @@ async def test_a_talk_by_voice_by_text_and_with_a_function(
     (said,) = await page.evaluate("all('response.output_text.done')")
     assert said["text"] == "It is warm."
 
-    await page.evaluate("close()")
+    await page.evaluate("link.close()")
     await until(lambda: not len(server.calls))
