@@ -927,3 +927,12 @@ def test_any_json_is_obeyed_or_refused(message: object) -> None:
 @given(st.text() | st.binary())
 def test_any_text_is_obeyed_or_refused(message: str | bytes) -> None:
     check_total(message)
+
+
+def test_a_ping_is_answered_and_asks_for_nothing() -> None:
+    protocol = RealtimeProtocol("call", "model")
+    asked = protocol.decode('{"type": "visavis.ping"}', SessionConfig())
+    assert asked.events == ()
+    (pong,) = map(json.loads, asked.replies)
+    assert pong["type"] == "visavis.pong"
+    assert pong["event_id"]

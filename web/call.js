@@ -17,10 +17,14 @@ const ANSWER_MS = 20_000;
 /** Who comes back does not wait so long for one answer: what was sent into a dead network is soon sent anew. */
 const ANSWER_AGAIN_MS = 4_000;
 const CONNECT_MS = 12_000;
-/** No packet for so long, which may be mere silence, and the server is asked whether it still has the call, */
-const QUIET_MS = 800;
+/** Nothing comes for so long, which may be mere silence: a server that is known to answer is sent a ping, and again. */
+const QUIET_MS = 600;
+/** Still nothing, and it is asked over HTTP whether it has the call, */
+const DOUBT_MS = 1_000;
 /** which may take it so long, and is not asked more often. */
 const ASK_MS = 2_000;
+/** It has, but nothing comes: packets go where this device is no longer. */
+const ASTRAY_MS = 1_600;
 /** No packet for so long after the network has changed, and the call is lost. */
 const CHANGED_MS = 700;
 /** ICE tells "disconnected" only after seconds without an answer; the network gets this much more to recover. */
@@ -96,7 +100,11 @@ export class Call extends EventTarget {
   #fail = () => {};
   #watch = 0;
   #unsteadySince = 0;
-  #packet = { timestamp: -1, at: 0 };
+  /** When the last packet or event came. */
+  #heardAt = 0;
+  #timestamp = -1;
+  /** The server has said since that it has the call. */
+  #known = false;
   /** When the network changed, if nothing has come since. */
   #changedAt = 0;
   #closed = new AbortController();
@@ -162,7 +170,7 @@ export class Call extends EventTarget {
       throw error instanceof DOMException ? new NoMediaPath(error.message, { cause: error }) : error;
     }
     this.#state = "open";
-    this.#packet.at = performance.now();
+    this.#heardAt = performance.now();
     this.#watch = window.setInterval(() => this.#check(), WATCH_MS);
   }
 
@@ -294,6 +302,7 @@ export class Call extends EventTarget {
   /** @param {unknown} data */
   #receive(data) {
     if (typeof data !== "string" || this.#isClosed) return;
+    this.#noteLife();
     let event;
     try {
       event = JSON.parse(data);
@@ -301,7 +310,7 @@ export class Call extends EventTarget {
       console.warn("not JSON on the event channel");
       return;
     }
-    if (typeof event?.type !== "string") return;
+    if (typeof event?.type !== "string" || event.type === "visavis.pong") return;
     if (event.type === "visavis.camera.wanted") {
       this.#camera.want(event.fps);
       this.#screen.want(event.fps);
@@ -321,17 +330,25 @@ export class Call extends EventTarget {
     }
   }
 
+  #noteLife() {
+    this.#heardAt = performance.now();
+    this.#changedAt = 0;
+    this.#known = false;
+  }
+
   /** Look whether anything still arrives: ICE alone takes many seconds to notice a server that died. */
   #check() {
     const now = performance.now();
     const timestamp = this.#audio.receiver.getSynchronizationSources()[0]?.rtpTimestamp ?? -1;
-    if (timestamp !== this.#packet.timestamp) {
-      this.#packet = { timestamp, at: now };
-      this.#changedAt = 0;
-    }
+    if (timestamp !== this.#timestamp) this.#noteLife();
+    this.#timestamp = timestamp;
+    const quietMs = now - this.#heardAt;
+    // Of other servers it is not known what they make of a ping, nor how they are when they are silent.
+    if (this.token && quietMs > QUIET_MS) this.send({ type: "visavis.ping" });
     if (this.#unsteadySince && now - this.#unsteadySince > UNSTEADY_MS) this.#lose();
     else if (this.#changedAt && now - this.#changedAt > CHANGED_MS) this.#lose();
-    else if (this.#unsteadySince || now - this.#packet.at > QUIET_MS) this.#askServer(now);
+    else if (this.token && this.#known && quietMs > ASTRAY_MS) this.#lose();
+    else if (this.#unsteadySince || quietMs > DOUBT_MS) this.#askServer(now);
   }
 
   /**
@@ -349,9 +366,10 @@ export class Call extends EventTarget {
         signal: AbortSignal.timeout(ASK_MS),
       });
       if (GONE.includes(status)) this.#lose();
+      else this.#known = true;
     } catch {
       // Unless only this was lost.
-      if (performance.now() - this.#packet.at > QUIET_MS) this.#lose();
+      if (performance.now() - this.#heardAt > DOUBT_MS) this.#lose();
     } finally {
       this.#asking = false;
       this.#askedAt = performance.now();

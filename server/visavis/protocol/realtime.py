@@ -60,6 +60,10 @@ class _Reply:
         return "audio" in self.asked.output_modalities
 
 
+_PING = "visavis.ping"
+"Ours: in a call in which nobody speaks, whoever gets an answer knows that there is a way to the server."
+
+
 class RealtimeProtocol:
     """The wire of one call: `encode` what the conversation tells, `decode` what the client sends.
 
@@ -387,7 +391,10 @@ class RealtimeProtocol:
         fields = Fields(parse(message))
         self._answering = fields.read("event_id", optional(text(512)), None)
         try:
-            if fields.read("type", optional(text(MAX_ID)), None) == APPEND:
+            kind = fields.read("type", optional(text(MAX_ID)), None)
+            if kind == _PING:
+                return Asked(replies=(self._message({"type": "visavis.pong"}),))
+            if kind == APPEND:
                 sound = fields.require("audio", partial(self._heard.read, kind=session.input_format))
                 return Asked(sound=sound)
             event = read_event(fields, session, self._key)
