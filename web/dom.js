@@ -27,3 +27,12 @@ export function make(tag, attributes = {}, ...children) {
   element.append(...children);
   return element;
 }
+
+/**
+ * What a custom event carries; its type is told by who listens.
+ * @param {Event} event
+ * @returns {any}
+ */
+export function detailOf(event) {
+  return /** @type {CustomEvent} */ (event).detail;
+}

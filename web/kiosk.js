@@ -4,7 +4,7 @@ import { Call, HungUp } from "./call.js";
 import { Captions } from "./captions.js";
 import { Devices, obstacle } from "./devices.js";
 import { Dialer, GivenUp } from "./dial.js";
-import { byId } from "./dom.js";
+import { byId, detailOf } from "./dom.js";
 import { Face, FOLLOWED } from "./face.js";
 import { Floor } from "./floor.js";
 import { Attendance, Eye, Motion } from "./kiosk-presence.js";
@@ -555,15 +555,6 @@ async function keepShell() {
 function write(id, text) {
   const element = byId(id, HTMLElement);
   if (element.textContent !== text) element.textContent = text;
-}
-
-/**
- * What a custom event carries; its type is told by who listens.
- * @param {Event} event
- * @returns {any}
- */
-function detailOf(event) {
-  return /** @type {CustomEvent} */ (event).detail;
 }
 
 const page = new KioskPage();

@@ -5,7 +5,7 @@ import { Captions } from "./captions.js";
 import { Controls } from "./controls.js";
 import { Devices, listDevices, obstacle } from "./devices.js";
 import { Dialer, GivenUp } from "./dial.js";
-import { byId } from "./dom.js";
+import { byId, detailOf } from "./dom.js";
 import { Face, FOLLOWED } from "./face.js";
 import { Floor } from "./floor.js";
 import { Notices } from "./notices.js";
@@ -603,15 +603,6 @@ class CallPage {
     }
     return null;
   }
-}
-
-/**
- * What a custom event carries; its type is told by who listens.
- * @param {Event} event
- * @returns {any}
- */
-function detailOf(event) {
-  return /** @type {CustomEvent} */ (event).detail;
 }
 
 const page = new CallPage();

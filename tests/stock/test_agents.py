@@ -1,56 +1,14 @@
 """OpenAI's voice agents for browsers, as published, call: voice, camera, a function, an interruption."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 
 import pytest
 from clients import Serve, Server, check_events
+from talker import Talker
 
 from browser.cdp import Page, tab
-from visavis.audio import RATE
-from visavis.engine import (
-    AudioDelta,
-    AudioPart,
-    Delta,
-    Done,
-    FramesPart,
-    Request,
-    ResultPart,
-    TextDelta,
-    ToolCall,
-    TranscriptDelta,
-)
-from visavis.engine.scripted import tone
 
 pytestmark = [pytest.mark.browser, pytest.mark.stock]
-
-
-class Talker:
-    """Tells what it was sent, at length; of the weather it asks the client first."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
-        self.requests.append(request)
-        last = request.messages[-1]
-        results = [part.output for part in last.parts if isinstance(part, ResultPart)]
-        sound = sum(len(part.pcm) for part in last.parts if isinstance(part, AudioPart)) / RATE
-        frames = sum(len(part.frames) for part in last.parts if isinstance(part, FramesPart))
-        if sound:
-            yield TranscriptDelta("a long tone")
-        if "weather" in last.text and request.tools:
-            yield ToolCall("call_1", "weather", '{"place": "Rome"}')
-            yield Done("tool_calls")
-            return
-        yield TextDelta(f"I saw {frames} pictures. {' '.join(results) or last.text or 'A tone.'}")
-        if request.speak:
-            yield AudioDelta(tone(8.0))
-        yield Done()
-
-    async def ready(self) -> bool:
-        return True
-
-    async def aclose(self) -> None: ...
 
 
 @pytest.fixture
@@ -79,8 +37,8 @@ async def page(server: Server, browser: int) -> AsyncIterator[Page]:
 async def test_a_turn_by_voice_with_the_camera_and_an_interruption(page: Page, talker: Talker) -> None:
     await page.evaluate("speak(1500)")
     await page.wait_for("words().includes('a long tone')")
-    await page.wait_for("words().some((text) => text?.startsWith('I saw '))")
-    assert "I saw 0" not in " ".join(filter(None, await page.evaluate("words()")))
+    await page.wait_for("words().some((text) => text?.startsWith('I heard it, and saw '))")
+    assert "saw 0" not in " ".join(filter(None, await page.evaluate("words()")))
     assert talker.requests[0].messages[0].text == "Be brief."
     await page.wait_for("count('output_audio_buffer.started') === 1")
     await page.evaluate("listen(2500).then(() => speak(1500))")

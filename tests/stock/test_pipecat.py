@@ -1,62 +1,18 @@
 """Pipecat's client for browsers, as published, calls: its RTVI over its SmallWebRTC transport."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from clients import Serve, Server
+from talker import Talker
 
 from browser.cdp import Page, ScriptError, tab
-from visavis.audio import RATE
-from visavis.engine import (
-    AudioDelta,
-    AudioPart,
-    Delta,
-    Done,
-    FramesPart,
-    Request,
-    ResultPart,
-    TextDelta,
-    ToolCall,
-    TranscriptDelta,
-)
-from visavis.engine.scripted import tone
 
 pytestmark = [pytest.mark.browser, pytest.mark.stock]
 
 WEATHER = {"type": "function", "name": "weather", "description": "Tells the weather.", "parameters": {}}
-
-
-class Talker:
-    """Tells at length what it was sent; of the weather it asks the client first."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    async def respond(self, request: Request) -> AsyncGenerator[Delta, None]:
-        self.requests.append(request)
-        last = request.messages[-1]
-        results = [part.output for part in last.parts if isinstance(part, ResultPart)]
-        sound = sum(len(part.pcm) for part in last.parts if isinstance(part, AudioPart)) / RATE
-        frames = sum(len(part.frames) for part in last.parts if isinstance(part, FramesPart))
-        if sound:
-            yield TranscriptDelta("a long tone")
-        if "weather" in last.text and request.tools:
-            yield ToolCall("call_1", "weather", '{"place": "Rome"}')
-            yield Done()
-            return
-        kind = "heard" if sound else "read"
-        about = " ".join(results) or last.text or "a tone"
-        yield TextDelta(f"I {kind} it, and saw {frames} pictures. It was about {about}.")
-        if request.speak:
-            yield AudioDelta(tone(10.0))
-        yield Done()
-
-    async def ready(self) -> bool:
-        return True
-
-    async def aclose(self) -> None: ...
 
 
 class Client:
