@@ -71,6 +71,8 @@ class StandIn:
         self.asked_ready = 0
         self._peers: dict[str, RTCPeerConnection] = {}
         self._channel: RTCDataChannel | None = None
+        "Of the newest call, once it is open."
+        self._unsent: list[dict[str, Any]] = []
         self._news = asyncio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -81,7 +83,10 @@ class StandIn:
                 await self._news.wait()
 
     def send(self, *events: dict[str, Any]) -> None:
-        assert self._channel is not None
+        """Send events, or keep them until the channel is open: the call's media may be there before it."""
+        if self._channel is None:
+            self._unsent += events
+            return
         for event in events:
             self._channel.send(json.dumps({"event_id": "event_1", **event}))
 
@@ -93,6 +98,7 @@ class StandIn:
 
     async def drop(self) -> None:
         """Close all calls without a word over HTTP."""
+        self._channel = None
         while self._peers:
             # Their callers hang up meanwhile.
             await self._peers.popitem()[1].close()
@@ -136,7 +142,8 @@ class StandIn:
     def _opened(self, channel: RTCDataChannel) -> None:
         self._channel = channel
         channel.on("message", self._receive)
-        self.send({"type": "session.created", "session": {"type": "realtime"}})
+        unsent, self._unsent = self._unsent, []
+        self.send({"type": "session.created", "session": {"type": "realtime"}}, *unsent)
 
     def _receive(self, message: str) -> None:
         self.received.append(json.loads(message))
